@@ -1,8 +1,8 @@
 //! Caches: values of any length by keys of bytes.
 //!
-//! The calls of `zfold_cache_*`. All unsafe code is the reading and writing of what the caller
-//! points to, by the functions of `error.rs`; a cache itself is shared by threads and needs no lock
-//! of the caller's.
+//! The calls of `zfold_cache_*`. All unsafe code reads and writes memory to which the caller
+//! points, by the functions of `error.rs`; a cache itself is shared by threads and needs no lock of
+//! the caller's.
 
 use std::ffi::{c_char, c_int};
 
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn zfold_cache_open(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// As the header says: pointers are null or valid for so many bytes.
+/// As the header says: pointers are null or valid for that many bytes.
 pub unsafe extern "C" fn zfold_cache_insert(
     cache: *const zfold_cache,
     key: *const u8,
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn zfold_cache_insert(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// As the header says: pointers are null or valid for so many bytes.
+/// As the header says: pointers are null or valid for that many bytes.
 pub unsafe extern "C" fn zfold_cache_get(
     cache: *const zfold_cache,
     key: *const u8,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn zfold_cache_get(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// As the header says: pointers are null or valid for so many bytes.
+/// As the header says: pointers are null or valid for that many bytes.
 pub unsafe extern "C" fn zfold_cache_remove(
     cache: *const zfold_cache,
     key: *const u8,
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn zfold_cache_get_stats(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// `cache` is null or open, and not used any more.
+/// `cache` is null or open, and no longer used.
 pub unsafe extern "C" fn zfold_cache_close(cache: *mut zfold_cache) {
     // SAFETY: `zfold_cache_open` gave it, and the caller gives it up.
     unsafe { close(cache) }

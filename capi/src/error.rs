@@ -2,9 +2,9 @@
 //!
 //! Every call of the interface that can fail runs in [`guard`]; what it does with pointers of the
 //! caller goes through the functions below it. Each of these refuses a null pointer and trusts the
-//! rest: that a pointer which is not null is what the header asks for is the caller's promise, and
-//! the only thing that an `unsafe` block here relies on. The text belongs to the thread: no lock,
-//! and no other thread's error.
+//! rest: the caller promises that a pointer that is not null is as the header requires, and the
+//! `unsafe` blocks here rely only on that. The text belongs to the thread: no lock, and no other
+//! thread's error.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use zfold_pool::process::Forked;
 
-/// What a call returns, but 0 for success; as in the header.
+/// The results of a call, except 0 for success; as in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Code {
@@ -50,7 +50,7 @@ thread_local! {
 
 fn note(text: String) {
     let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
-    // A thread that is ending has nobody who reads it.
+    // A thread that is ending no longer reads it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
@@ -109,7 +109,7 @@ pub(crate) unsafe fn give<T>(
 /// Drops what `give` gave.
 ///
 /// # Safety
-/// The pointer is null, or of [`give`] and not used any more.
+/// The pointer is null, or of [`give`] and no longer used.
 pub(crate) unsafe fn close<T>(given: *mut T) {
     if !given.is_null() {
         guard(|| {
@@ -124,7 +124,7 @@ pub(crate) unsafe fn close<T>(given: *mut T) {
 /// is no room for them.
 ///
 /// # Safety
-/// The pointers are null or may be written to, the buffer so many bytes.
+/// The pointers are null or may be written to, the buffer for that many bytes.
 pub(crate) unsafe fn put_bytes(
     what: &str,
     found: &[u8],
@@ -150,7 +150,7 @@ pub(crate) unsafe fn put_bytes(
 /// The bytes at a pointer; none may be at null.
 ///
 /// # Safety
-/// So many bytes can be read, and nobody writes them during the call.
+/// That many bytes can be read, and no thread writes them during the call.
 pub(crate) unsafe fn bytes<'a>(at: *const u8, len: u64) -> Result<&'a [u8], Failure> {
     let len = length(len)?;
     if len == 0 {

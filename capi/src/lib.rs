@@ -4,8 +4,8 @@
 //! - C2: every call that can fail returns a code, and leaves a text for `zfold_error` of its
 //!   thread.
 //! - C3: a structure begins with its size as the caller knows it; nothing behind that is written.
-//! - C4: what a call makes is in a [`Local`]: in a forked child each call returns `ZFOLD_FORKED`
-//!   before it takes a lock, and what is closed there is left as it is.
+//! - C4: objects that a call makes are in a [`Local`]: in a forked child each call returns
+//!   `ZFOLD_FORKED` before it takes a lock, and closing an object there leaves it as it is.
 //!
 //! `include/zfold.h` is the interface as programs see it, with its documentation.
 //!

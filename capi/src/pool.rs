@@ -1,8 +1,8 @@
 //! Pools: small objects, densely packed.
 //!
-//! The calls of `zfold_pool_*`. All unsafe code is the reading and writing of what the caller
-//! points to, by the functions of `error.rs`; a pool itself is shared by threads and needs no lock
-//! of the caller's.
+//! The calls of `zfold_pool_*`. All unsafe code reads and writes memory to which the caller points,
+//! by the functions of `error.rs`; a pool itself is shared by threads and needs no lock of the
+//! caller's.
 
 use std::ffi::c_int;
 
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn zfold_pool_open(pool: *mut *mut zfold_pool) -> c_int {
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// As the header says: pointers are null or valid for so many bytes.
+/// As the header says: pointers are null or valid for that many bytes.
 pub unsafe extern "C" fn zfold_pool_insert(
     pool: *const zfold_pool,
     object: *const u8,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn zfold_pool_insert(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// As the header says: pointers are null or valid for so many bytes.
+/// As the header says: pointers are null or valid for that many bytes.
 pub unsafe extern "C" fn zfold_pool_read(
     pool: *const zfold_pool,
     of: u64,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn zfold_pool_compact(pool: *const zfold_pool, freed: *mut
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// `pool` is null or open, and not used any more.
+/// `pool` is null or open, and no longer used.
 pub unsafe extern "C" fn zfold_pool_close(pool: *mut zfold_pool) {
     // SAFETY: `zfold_pool_open` gave it, and the caller gives it up.
     unsafe { close(pool) }

@@ -1,8 +1,8 @@
 //! Regions: memory of which a part is resident.
 //!
-//! The calls of `zfold_memory_*` and `zfold_region_*`. All unsafe code is the reading and writing
-//! of what the caller points to, by the functions of `error.rs`. What a program does with the bytes
-//! of a region, and from which threads, is its own matter, as with any memory; it gives a region up
+//! The calls of `zfold_memory_*` and `zfold_region_*`. All unsafe code reads and writes memory to
+//! which the caller points, by the functions of `error.rs`. What a program does with the bytes of a
+//! region, and from which threads, is its own matter, as with any memory; it gives a region up
 //! once.
 
 use std::ffi::{c_char, c_int};
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn zfold_region_pin(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// `pin` is null or of `zfold_region_pin`, and not used any more.
+/// `pin` is null or of `zfold_region_pin`, and no longer used.
 pub unsafe extern "C" fn zfold_pin_release(pin: *mut zfold_pin) {
     // SAFETY: `zfold_region_pin` gave it, and the caller gives it up.
     unsafe { close(pin) }
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn zfold_region_prefetch(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// `region` is null or of `zfold_region_new`, and neither it nor its memory is used any more.
+/// `region` is null or of `zfold_region_new`, and neither it nor its memory is used any longer.
 pub unsafe extern "C" fn zfold_region_free(region: *mut zfold_region) {
     // SAFETY: `zfold_region_new` gave it, and the caller gives it up.
     unsafe { close(region) }

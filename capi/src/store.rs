@@ -1,8 +1,8 @@
 //! Stores: pages of 4096 bytes by number.
 //!
-//! The calls of `zfold_store_*`. All unsafe code is the reading and writing of what the caller
-//! points to, by the functions of `error.rs`; a store itself is shared by threads and needs no lock
-//! of the caller's.
+//! The calls of `zfold_store_*`. All unsafe code reads and writes memory to which the caller
+//! points, by the functions of `error.rs`; a store itself is shared by threads and needs no lock of
+//! the caller's.
 
 use std::ffi::{c_char, c_int};
 
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn zfold_store_get_stats(
 
 #[unsafe(no_mangle)]
 /// # Safety
-/// `store` is null or open, and not used any more.
+/// `store` is null or open, and no longer used.
 pub unsafe extern "C" fn zfold_store_close(store: *mut zfold_store) {
     // SAFETY: `zfold_store_open` gave it, and the caller gives it up.
     unsafe { close(store) }

@@ -10,7 +10,7 @@ use zfold_pool::process::Local;
 
 use crate::forked::forked;
 
-/// Blocks of so many bytes are freed without the lock of the interpreter.
+/// Blocks of this many bytes are freed without the lock of the interpreter.
 const LARGE: usize = 1 << 20;
 
 /// Memory that a buffer gives access to; freed with the object.
@@ -56,7 +56,7 @@ impl Block {
         }
         let block = slf.get().block.as_ref().expect("taken only by drop").get().map_err(forked)?;
         // SAFETY: `view` is the interpreter's to fill; the bytes live as long as `slf`, to which
-        // the view takes a reference. What aliases them is the business of Python programs.
+        // the view takes a reference. Python programs decide what aliases them.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,

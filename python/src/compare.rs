@@ -1,4 +1,5 @@
-//! What data would take under each codec: the pages of a buffer through a store, and back.
+//! The memory that data would take with each codec: the pages of a buffer through a store, and
+//! back.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ pub(crate) fn codecs() -> Vec<&'static str> {
     CodecKind::ALL.iter().map(|kind| kind.name()).collect()
 }
 
-/// What one codec made of the data.
+/// The result of one codec.
 struct Measured {
     held_bytes: u64,
     compressed_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a forked child is told.
+//! The error in a forked child.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ pyo3::create_exception!(
     "A forked process was asked for what its parent made. Make a new one after a fork."
 );
 
-/// Turns what a forked child is told into the exception.
+/// Turns the error in a forked child into the exception.
 pub(crate) fn forked(error: Forked) -> PyErr {
     ForkedError::new_err(error.to_string())
 }

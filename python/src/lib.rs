@@ -1,4 +1,5 @@
-//! `_zfold`: what the Python package `zfold` is made of. Arrays, types and documents are in Python.
+//! `_zfold`: the native part of the Python package `zfold`. Arrays, types and documents are in
+//! Python.
 
 mod block;
 mod cache;

@@ -108,7 +108,7 @@ impl Heap {
         Ok(Self { heap, by_threads: threads, handler: sigbus_handler() })
     }
 
-    /// Returns a block of at least so many bytes, all zeros.
+    /// Returns a block of at least this many bytes, all zeros.
     fn alloc(&self, py: Python<'_>, len: usize) -> PyResult<Block> {
         let heap = self.here()?;
         if !self.by_threads && sigbus_handler() != self.handler {

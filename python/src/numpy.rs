@@ -67,7 +67,7 @@ impl Placement {
         let heap = heap.get().here()?.clone();
         let handler =
             Box::into_raw(Box::new(Handler { name, version: 1, allocator, heap, min: min.max(1) }));
-        // SAFETY: made just now, and nobody else has it.
+        // SAFETY: made just now, and no other code has it.
         unsafe { (*handler).allocator.context = handler.cast() };
         // SAFETY: a valid pointer and a name that lives for ever; `destroy` frees what `Box` made.
         let capsule =
@@ -207,7 +207,7 @@ unsafe extern "C" fn realloc(context: *mut c_void, memory: *mut c_void, len: usi
         return handler.allocate(len);
     }
     let old = if handler.is_ours(memory) {
-        // What a forked child had before is not there.
+        // A forked child's earlier blocks are gone.
         let Some(block) = handler.heap.is_here().then(|| handler.block(memory)).flatten() else {
             return ptr::null_mut();
         };
@@ -226,7 +226,7 @@ unsafe extern "C" fn realloc(context: *mut c_void, memory: *mut c_void, len: usi
     };
     let new = handler.allocate(len);
     if !new.is_null() {
-        // SAFETY: both have at least so many bytes, and the new one is nobody else's.
+        // SAFETY: both have at least this many bytes, and no other code has the new one.
         unsafe { ptr::copy_nonoverlapping(memory.cast::<u8>(), new.cast::<u8>(), old.min(len)) };
         handler.release(memory);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The longest time told apart from longer ones: ten minutes.
+/// The longest time that is distinguished from longer ones: ten minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
 /// Width of the longest bar of a drawing, as in bpftrace.
 const BAR_COLUMNS: u64 = 52;

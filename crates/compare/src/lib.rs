@@ -1,5 +1,5 @@
 //! Real pages and recorded loads in every zfold pool and codec, every byte compared: for people who
-//! ask what compressing their memory would save.
+//! want to know what compressing their memory would save.
 //!
 //! ```
 //! use zfold_compare::trace::Trace;
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
-//! and reports what that took. This crate prints nothing: it returns records and texts. What it
-//! measures and writes with serves others that measure, too: [`latency`], [`proc`], [`rng`],
+//! and reports what that took. This crate prints nothing: it returns records and texts. Other
+//! crates that measure use its means to measure and write, too: [`latency`], [`proc`], [`rng`],
 //! [`text`].
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,4 @@
-//! What `/proc` says of processes: their memory that is in RAM, their processor time, who descends
-//! from whom.
+//! Reads `/proc`: the memory of processes that is in RAM, their processor time, their descendants.
 //!
 //! Resident memory is read from `smaps_rollup`, which walks the page tables. `statm` is cheaper,
 //! but recent kernels keep its counters per CPU and let them lag by megabytes.
@@ -56,7 +55,7 @@ pub fn proportional_anonymous_bytes(process: u32) -> Option<u64> {
     bytes(&fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?, "Pss_Anon:")
 }
 
-/// Returns the bytes that a line `name 123 kB` of a text tells.
+/// Returns the bytes in a line `name 123 kB` of a text.
 pub fn bytes(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -123,7 +122,7 @@ impl Stat {
         self.fields().nth(number - 3)
     }
 
-    /// Returns the letter of its state: `R` runs, `Z` has ended and nobody has waited for it.
+    /// Returns the letter of its state: `R` runs, `Z` has ended and was not waited for.
     pub fn state(&self) -> Option<char> {
         self.field(3)?.chars().next()
     }
@@ -135,7 +134,8 @@ impl Stat {
 
     /// Returns the times in two fields from `first` on.
     fn times(&self, first: usize) -> Option<Times> {
-        /// Of what the kernel tells user space, on every architecture that Rust's library runs on.
+        /// In the units that the kernel uses towards user space, on every architecture that Rust's
+        /// library runs on.
         const TICKS_PER_SECOND: f64 = 100.0;
         let seconds = |ticks: &str| Some(f64::from(ticks.parse::<u32>().ok()?) / TICKS_PER_SECOND);
         let mut fields = self.fields().skip(first - 3);

@@ -44,7 +44,7 @@ pub fn wrapped(text: &str, width: Option<usize>) -> String {
 }
 
 /// Returns `rows`, cells with the names of their columns, as comma-separated lines below one line
-/// of names; what is null is empty.
+/// of names; null is empty.
 ///
 /// # Panics
 ///

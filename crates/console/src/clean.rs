@@ -2,18 +2,18 @@
 //!
 //! Others choose names of processes, command lines, what servers say, and names of files.
 //!
-//! - L1: only `exit.rs` writes to stdout and stderr, and cleans what is for people. What is for
+//! - L1: only `exit.rs` writes to stdout and stderr, and cleans what is for people. Output for
 //!   programs, such as JSON, has its own escapes and stays exact. CSV has none, and stays exact
 //!   where it goes to no terminal.
-//! - L2: what others chose is one line: whoever puts it into a text cleans it there, so that it
-//!   does not look like lines of zfold's own.
+//! - L2: what others chose is one line: the code that puts it into a text cleans it there, so that
+//!   it does not look like zfold's own lines.
 
 /// The most characters of a line that others chose or had a part in.
 const LINE_MAX: usize = 4000;
 
 /// Returns a text as one line without anything that a terminal obeys: such characters are written
 /// as in a string of Rust, a line break as `\n`, an escape as `\u{1b}`. Cut at 4000 characters.
-/// What is clean stays as it is.
+/// Clean text stays as it is.
 pub fn clean(text: &str) -> String {
     let mut line = String::new();
     for (at, c) in text.chars().enumerate() {

@@ -61,7 +61,7 @@ impl Failure {
 
     /// Writes the line to stderr and returns the exit status.
     pub fn report(&self) -> ExitCode {
-        // Nobody is left to be told when stderr is closed.
+        // There is no reader left when stderr is closed.
         let _ = writeln!(io::stderr(), "zfold: {}", self.line);
         ExitCode::from(self.status)
     }
@@ -99,7 +99,7 @@ impl Form {
 
 /// Writes a report to stderr.
 pub fn report(form: Form, text: &str) {
-    // Nobody is left to be told when it is closed.
+    // There is no reader left when it is closed.
     let _ = io::stderr().write_all(form.formed(text).as_bytes());
 }
 
@@ -129,7 +129,7 @@ pub fn write_data(bytes: &[u8]) -> Result<(), Failure> {
     finish_output(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// Writes one of several results to stdout; returns whether somebody reads on.
+/// Writes one of several results to stdout; returns whether the reader is still there.
 ///
 /// # Errors
 /// Same as [`write_text`].

@@ -15,7 +15,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     beside.into_iter().chain(folders).map(|folder| folder.join(name)).find(|path| is_program(path))
 }
 
-/// Returns whether there is a file that somebody may execute.
+/// Returns whether there is an executable file.
 pub fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

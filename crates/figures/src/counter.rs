@@ -1,4 +1,4 @@
-//! What a figure is counted in: plain atomics, so that a signal handler can count.
+//! The atomics of figures: plain atomics, so that a signal handler can count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts so many more.
+    /// Adds this many.
     #[inline]
     pub fn add(&self, more: u64) {
         // Relaxed: a statistic, which guards nothing.

@@ -1,8 +1,8 @@
 //! A histogram of times, of plain atomics: any number of threads record in it without a lock, and
 //! so does a signal handler.
 //!
-//! Relaxed throughout: each bucket is right by itself, and none orders anything. What is recorded
-//! while others read is in some of what they read: a count can be without its maximum, which is at
+//! Relaxed throughout: each bucket is right by itself, and none orders anything. Values recorded
+//! during a read appear in some of its results: a count can be without its maximum, which is at
 //! most a moment old.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +16,8 @@ const SHIFT: u32 = PER_DOUBLING.trailing_zeros();
 const BITS: u32 = 40;
 const BUCKETS: usize = ((BITS - SHIFT + 1) << SHIFT) as usize;
 
-/// Values by their logarithm, in steps of at most 1/32. What a value is in, nanoseconds or
-/// microseconds, its owner knows.
+/// Values by their logarithm, in steps of at most 1/32. The owner knows the unit of values,
+/// nanoseconds or microseconds.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -27,7 +27,7 @@ pub struct Histogram {
 /// Quantiles of a [`Histogram`], each exact to 3 percent; all zero if nothing was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantiles {
-    /// How many were recorded.
+    /// The number of recorded values.
     pub count: u64,
     /// Half of them were at most this.
     pub p50: u64,
@@ -75,8 +75,8 @@ impl Histogram {
     }
 
     /// Returns for each bucket in which anything was recorded the first value above it, and how
-    /// many are in it: so many buckets for each doubling, a power of two of at most 32. Bounds are
-    /// the same at each call.
+    /// many are in it: this many buckets for each doubling, a power of two of at most 32. Bounds
+    /// are the same at each call.
     #[must_use]
     pub fn buckets(&self, per_doubling: u32) -> Vec<(u64, u64)> {
         let together = (PER_DOUBLING / per_doubling.clamp(1, PER_DOUBLING)) as usize;

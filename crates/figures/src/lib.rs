@@ -35,7 +35,7 @@
 //! | `peak` | a [`Peak`] | the most so far |
 //! | `gauge` | elsewhere | a number of now |
 //!
-//! Times are recorded in a [`Histogram`]; what is shown of it are gauges, its quantiles.
+//! Times are recorded in a [`Histogram`]; it is shown as gauges, its quantiles.
 
 mod counter;
 mod histogram;
@@ -45,7 +45,7 @@ pub use counter::{Counter, Elsewhere, Peak};
 pub use histogram::{Histogram, Quantiles};
 pub use view::{Doc, FIELD, Field, View, metric, report, state};
 
-/// What a figure is a number of.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Things, which the meaning names.
@@ -85,11 +85,11 @@ impl Kind {
 pub struct Figure<S> {
     /// The name of its field.
     pub name: &'static str,
-    /// What it is a number of.
+    /// Its unit.
     pub unit: Unit,
     /// How it changes.
     pub kind: Kind,
-    /// What it means, for tables and documentation.
+    /// Its meaning, for tables and documentation.
     pub meaning: &'static str,
     /// Where it is shown.
     pub views: &'static [View],
@@ -189,7 +189,7 @@ macro_rules! figures {
         }
 
         impl $Counters {
-            /// Returns what is counted here; all that is kept elsewhere is zero.
+            /// Returns what is counted here; figures that are kept elsewhere are zero.
             pub(crate) fn read(&self) -> $Set {
                 let mut set = $Set::default();
                 $(set.$name = self.$name.get();)*
@@ -226,7 +226,7 @@ macro_rules! figures {
     };
 }
 
-/// What the kinds stand for.
+/// The meaning of the kinds.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __figures {
@@ -261,12 +261,12 @@ mod tests {
     use super::*;
 
     figures! {
-        /// What a test has.
+        /// The figures of a test.
         struct Held {
             /// Not a figure.
             pub ready: bool,
         };
-        /// What it counts.
+        /// The counters of a test.
         struct Counters;
 
         gauge pages: Count, "pages", [];

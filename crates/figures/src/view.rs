@@ -31,7 +31,7 @@ pub struct Field {
     pub name: &'static str,
     /// The title of the table in which people see it. Empty: they do not.
     pub table: &'static str,
-    /// What the row in the table is called. Empty: as the field.
+    /// The name of the row in the table. Empty: as the field.
     pub label: &'static str,
 }
 

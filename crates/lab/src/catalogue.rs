@@ -1,4 +1,4 @@
-//! The experiments, a row each: what it asks, what it does, and how it is run.
+//! The experiments, a row each: its question, its procedure, and how it is run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line: the question that it answers.
     pub question: &'static str,
-    /// A paragraph: what was published, what is done here, and what that shows.
+    /// A paragraph: the published measurement, the procedure here, and its meaning.
     pub story: &'static str,
     /// Arguments that suit it.
     pub example: &'static str,

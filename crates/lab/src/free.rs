@@ -5,8 +5,8 @@
 //! pool, at the same time as the others and in turns of 32, as swap-out does, so that objects of
 //! different workers lie in one zspage; it compares every byte; and then all free all of theirs.
 //! Base is the hierarchical design, the kernel's of that time, which gives every emptied zspage
-//! back at once under the class's lock; class-index is what the series makes of it. Two more
-//! variants tell what is due to the locks from what is due to giving memory back in batches.
+//! back at once under the class's lock; class-index is the design of the series. Two more variants
+//! separate the effect of the locks from that of releasing memory in batches.
 
 use std::fmt;
 

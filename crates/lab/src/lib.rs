@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An [`Experiment`] measures lock designs, devices or processes under load, and [`simulate`]
-//! carries that to machines with more cores. What is stored, and how times are counted, is that of
+//! carries that to machines with more cores. Its inputs and its counting of times are those of
 //! [`zfold_compare`]. This crate prints nothing: it returns records and texts.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! What every lock design of every allocator does with its locks, in the columns of the kernel's
-//! `/proc/lock_stat`, and what it costs to watch them.
+//! The lock statistics of every lock design of every allocator, in the columns of the kernel's
+//! `/proc/lock_stat`, and the cost of watching locks.
 //!
 //! Two threads insert, read and free objects of their own in one pool, in a fixed mix: a random
 //! slot that is empty gets an object; the object of one that is not is read, compared and freed.

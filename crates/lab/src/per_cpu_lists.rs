@@ -42,7 +42,7 @@ const PUBLISHED: [Published; 10] = [
     ("per-cpu, workers", 32, "compression ratio", 2.57),
 ];
 
-/// A lock design, who does the upkeep, and how many jobs there are.
+/// A lock design, which threads do the upkeep, and how many jobs there are.
 struct Variant {
     locking: Locking,
     upkeep: Upkeep,
@@ -112,14 +112,14 @@ fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / 1024.0 / time.as_secs_f64()
 }
 
-/// What one job did.
+/// The work of one job.
 struct Job {
     read: u64,
     written: u64,
     time: Duration,
 }
 
-/// What all jobs do together.
+/// The work of all jobs together.
 struct Work<'a> {
     content: &'a Content,
     pages: usize,

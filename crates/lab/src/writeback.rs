@@ -1,5 +1,5 @@
-//! Who chooses what leaves a full pool: the pool by the age of its pages, or the owner by the age
-//! of its entries.
+//! Compares who chooses the objects that leave a full pool: the pool by the age of its pages, or
+//! the owner by the age of its entries.
 //!
 //! Up to Linux 6.4 zswap asked its pool to empty a page: zbud, z3fold and zsmalloc kept their pages
 //! in the order of their last write, and everything in the oldest one was written to the swap
@@ -24,13 +24,13 @@ pub const NAME: &str = "writeback";
 
 /// Most bytes of pages that hold objects, as zswap counts its pool.
 const LIMIT_BYTES: u64 = 16 << 20;
-/// What a full pool is brought down to, in percent of the limit: the kernel's
+/// The size to which a full pool is brought down, in percent of the limit: the kernel's
 /// `accept_threshold_percent`.
 const ACCEPT_PERCENT: u64 = 90;
 /// Entries that leave between two compactions.
 const BATCH: u32 = 32;
 
-/// Who chooses, and what it does beside.
+/// The side that chooses, and its other duties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chooser {
     Pool,
@@ -111,7 +111,7 @@ fn report(samples: &mut Samples, name: &str, counts: &Counts) {
     }
 }
 
-/// What a replay counted, in pages of the program unless it says otherwise.
+/// The counts of a replay, in pages of the program unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     written: u64,

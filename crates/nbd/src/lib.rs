@@ -78,7 +78,7 @@ pub mod reply {
     pub const TOO_BIG: u32 = ERROR + 9;
 }
 
-/// What a client may ask about an export.
+/// The information that a client may request about an export.
 pub mod info {
     pub const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;
@@ -142,11 +142,11 @@ pub struct Request {
     pub flags: u16,
     /// One of [`command`].
     pub command: u16,
-    /// What the reply is known by.
+    /// The number by which the reply is recognised.
     pub cookie: u64,
     /// First byte of the export.
     pub offset: u64,
-    /// Bytes that are read, written, discarded or asked about.
+    /// The length of the read, write, discard or query.
     pub len: u32,
 }
 

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A program, and the folder it lies in; everybody may run it.
+/// A program, and the folder it lies in; all users may run it.
 pub struct Compiled {
     pub program: PathBuf,
     _folder: TempDir,
 }
 
-/// Compiles a program, which gets the name of its source; an error is what the compiler said.
+/// Compiles a program, which gets the name of its source; an error is the compiler's message.
 pub fn compile(source: &Path, options: &[&str]) -> Result<Compiled, String> {
     let folder = tempfile::tempdir().expect("a directory");
     let open = std::fs::Permissions::from_mode(0o755);

@@ -1,4 +1,4 @@
-//! What the tests of zfold's crates share. Nothing depends on it but tests.
+//! Helpers that the tests of zfold's crates share. Nothing depends on it but tests.
 //!
 //! | module | contents |
 //! |:--|:--|

@@ -1,4 +1,4 @@
-//! How a program of zfold must end, and what it may say.
+//! Checks how a program of zfold ends, and its output.
 
 use std::process::Output;
 

@@ -139,7 +139,7 @@ impl Cluster {
         cluster
     }
 
-    /// Returns which nodes are masters by what they say themselves; those that are alive.
+    /// Returns which nodes are masters by their own account; those that are alive.
     pub fn masters(&self) -> Vec<usize> {
         let is_master =
             |node: &Server| node.try_cli(&["ROLE"]).is_some_and(|said| said.starts_with("master"));

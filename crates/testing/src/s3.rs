@@ -16,7 +16,7 @@ use crate::wait::PATIENCE;
 /// The bucket that every server has.
 pub const BUCKET: &str = "pages";
 
-/// Moto looks at no signature; whoever has none sees nothing.
+/// Moto looks at no signature; a caller without one sees nothing.
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/\
                       aws4_request, SignedHeaders=host, Signature=0";
 
@@ -66,7 +66,7 @@ impl S3 {
                 .spawn()
                 .expect("moto_server starts");
             let mut server = Self { child, port };
-            // It ends if somebody else has taken the port meanwhile.
+            // It ends if another process has taken the port meanwhile.
             while server.child.try_wait().expect("a status").is_none() {
                 if server.ask("PUT", &format!("/{BUCKET}")).is_ok_and(|(status, _)| status == 200) {
                     return server;

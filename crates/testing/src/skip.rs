@@ -1,4 +1,4 @@
-//! What a test needs of the machine, and the line that says what is missing.
+//! A test's needs, and the line that says what is missing.
 //!
 //! `.cargo/runner` counts the lines that begin with `SKIPPED:` and repeats them at its end.
 
@@ -44,7 +44,7 @@ pub fn has_loopback(test: &str) -> bool {
     there
 }
 
-/// Returns a port that nobody listens at now.
+/// Returns a port at which no process listens now.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     listener.local_addr().expect("an address").port()

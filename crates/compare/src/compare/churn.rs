@@ -1,8 +1,8 @@
 //! Pages through one store: fill, load, free a half, compact, refill, load, empty.
 //!
 //! The keys of a phase are dealt out to the workers, so that a key is one thread's in each phase,
-//! and the end of a phase is the end of its threads. What the store said of a key, `kept`, passes
-//! from one phase to the next by that; its atomics order nothing. A page that comes back wrong, is
+//! and the end of a phase is the end of its threads. The store's answer for a key, `kept`, passes
+//! from one phase to the next with it; its atomics order nothing. A page that comes back wrong, is
 //! lost, or is there though it should be gone ends the comparison.
 
 use std::sync::Barrier;
@@ -31,7 +31,7 @@ struct Worker {
     page: Vec<u8>,
 }
 
-/// What is in memory before the first page.
+/// The memory in use before the first page.
 struct Base {
     codec_bytes: u64,
     resident_bytes: u64,

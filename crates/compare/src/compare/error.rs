@@ -1,4 +1,4 @@
-//! What ends a comparison early.
+//! The errors that end a comparison early.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub struct RunError {
     pub allocator: String,
     /// Name of the codec; `trace` in a replay.
     pub codec: String,
-    /// What happened.
+    /// The error.
     #[source]
     pub fault: Fault,
 }
@@ -56,7 +56,7 @@ pub enum Fault {
     Store {
         /// Page of the input, from 0.
         page: u64,
-        /// What the store said.
+        /// The store's error.
         source: StoreError,
     },
     /// A page could not be loaded.
@@ -64,7 +64,7 @@ pub enum Fault {
     Load {
         /// Page of the input, from 0.
         page: u64,
-        /// What the store said.
+        /// The store's error.
         source: LoadError,
     },
     /// An object of a trace could not be allocated.
@@ -72,7 +72,7 @@ pub enum Fault {
     Alloc {
         /// Slot of the trace, from 0.
         slot: u32,
-        /// What the pool said.
+        /// The pool's error.
         source: AllocError,
     },
     /// An object of a trace could not be written, read or freed.
@@ -80,13 +80,13 @@ pub enum Fault {
     Access {
         /// Slot of the trace, from 0.
         slot: u32,
-        /// What the pool said.
+        /// The pool's error.
         source: HandleError,
     },
     /// The pool kept memory though everything in it was freed.
     #[error("{bytes} bytes are still held after everything was freed")]
     NotReturned {
-        /// What is left.
+        /// The remaining bytes.
         bytes: u64,
     },
     /// The limit keeps every page out.

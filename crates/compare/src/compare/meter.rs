@@ -1,8 +1,8 @@
-//! How far a comparison has come.
+//! The progress of a comparison.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far a comparison has come.
+/// The progress of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// The input, allocator and codec at work.

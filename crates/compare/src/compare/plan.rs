@@ -36,7 +36,7 @@ pub struct Plan {
     pub chooser: Chooser,
     /// Which locks guard a pool; `None` for the best that each allocator has.
     pub locking: Option<Locking>,
-    /// What becomes of pages that do not compress.
+    /// What happens to pages that do not compress.
     pub incompressible: Incompressible,
     /// The kernel that is imitated; it decides what the other settings do not say.
     pub preset: Option<Preset>,

@@ -1,4 +1,4 @@
-//! What one allocator and one codec did with one input.
+//! The results of one allocator and one codec with one input.
 
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub struct Record {
     pub limit_bytes: Option<u64>,
     /// Threads that stored and loaded.
     pub threads: u32,
-    /// How often all was done.
+    /// The number of runs.
     pub repeat: u32,
     /// The seed of the order of events.
     pub seed: u64,
@@ -160,7 +160,7 @@ impl Record {
     }
 }
 
-/// What one run over an input found.
+/// The results of one run over an input.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) sizes: Sizes,

@@ -42,7 +42,7 @@ struct Replay {
     sizes: Sizes,
     stores: Latency,
     loads: Latency,
-    /// What an object should hold, and what it was found to hold.
+    /// The expected contents of an object, and its actual contents.
     expected: Vec<u8>,
     found: Vec<u8>,
 }
@@ -141,7 +141,7 @@ impl Replay {
                 if self.pool.held_bytes() > self.limit_bytes {
                     self.sizes.rejected += 1;
                     let freed = self.pool.free(handle);
-                    // What the object took must not stay as idle memory above the limit.
+                    // The object's memory must not stay idle above the limit.
                     self.pool.compact(0);
                     return freed.map_err(|source| Fault::Access { slot, source });
                 }

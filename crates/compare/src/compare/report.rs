@@ -19,10 +19,10 @@ const BASELINE: &str = "zsmalloc";
 /// Lines above a table's rows: two of titles, one of units.
 const HEAD_LINES: usize = 3;
 
-/// A column of a table: its title in two lines, and what it tells of a record.
+/// A column of a table: its title in two lines, and the value that it shows of a record.
 type Column = ([&'static str; HEAD_LINES - 1], Figure);
 
-/// What a column tells of a record; of ratios, among all records.
+/// The value of a record that a column shows; of ratios, among all records.
 #[derive(Clone, Copy)]
 enum Figure {
     Name(fn(&Record) -> &str),
@@ -74,9 +74,9 @@ const LATENCY: [Column; 10] = [
 
 /// Returns the memory table, the latency table and the closing sentence.
 ///
-/// *In use* is what the sentence counts: pool and metadata at the filled point, and the pages that
-/// were not kept. Of several inputs, times and sentence are those of all inputs in one pool. Tables
-/// are at most so wide, if that can be.
+/// The sentence counts *in use*: pool and metadata at the filled point, and the pages that were not
+/// kept. Of several inputs, times and sentence are those of all inputs in one pool. Tables are at
+/// most so wide, if that can be.
 pub fn table(records: &[Record], width: Option<usize>) -> String {
     let memory = draw(&records.iter().collect::<Vec<_>>(), records, &MEMORY, width);
     let latency = draw(&headline(records), records, &LATENCY, width);
@@ -142,7 +142,7 @@ pub fn json(records: &[Record]) -> String {
 }
 
 /// Returns the figures of [`json`] as comma-separated lines under one line of names; those of
-/// `store_ns` and `load_ns` are named `store_ns_p50` and so on, and what is null is empty.
+/// `store_ns` and `load_ns` are named `store_ns_p50` and so on, and null is empty.
 pub fn csv(records: &[Record]) -> String {
     text::csv(records.iter().map(flatten))
 }

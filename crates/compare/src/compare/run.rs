@@ -1,7 +1,7 @@
 //! All combinations of a comparison, one after the other.
 //!
 //! Nothing of one combination is left when the next begins, so none has the memory of another in
-//! its figures. The count of operations done, for the progress bar, is all that threads share.
+//! its figures. Threads share only the count of operations done, for the progress bar.
 
 use std::sync::atomic::AtomicU64;
 

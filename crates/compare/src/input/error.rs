@@ -1,4 +1,4 @@
-//! What can be wrong with an input: one line each, stating the fact and not the remedy.
+//! The errors of an input: one line each, stating the fact and not the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub enum InputError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file should be packed by zstd, and is not or is damaged.
@@ -26,7 +26,7 @@ pub enum InputError {
     NotZstd {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         source: io::Error,
     },
     /// The file is packed, and has more bytes unpacked than are taken.
@@ -56,7 +56,7 @@ pub enum InputError {
     BadTrace {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its flaw.
         flaw: TraceFlaw,
     },
     /// There is no process of this number, or it ended while it was read.
@@ -82,12 +82,12 @@ pub enum InputError {
     ProcessUnreadable {
         /// The process.
         pid: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What is wrong with the bytes of a trace.
+/// The flaws of a trace's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TraceFlaw {

@@ -1,8 +1,8 @@
 //! The anonymous memory of a live process, through `/proc/PID/{maps,pagemap,mem}`.
 //!
 //! Needs only what ptrace(2) needs: the same user (where the system allows it) or root, and no
-//! capability. Of a pagemap entry only the bits 61 to 63 are used, which everybody may see:
-//! 63 present, 62 swapped out, 61 backed by a file or shared.
+//! capability. Of a pagemap entry only the bits 61 to 63 are used, which all users may see: 63
+//! present, 62 swapped out, 61 backed by a file or shared.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What all builds share: the project, and where it is built.
+//! The part that all builds share: the project, and where it is built.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ pub const NAME: &str = "build";
 /// Compilers that run at the same time.
 pub(super) const JOBS: u32 = 4;
 
-/// What all builds share.
+/// The part that all builds share.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,
@@ -29,7 +29,7 @@ pub(super) struct Bench<'a> {
 pub(super) struct Reference {
     /// Most anonymous memory that it had.
     pub(super) peak_bytes: u64,
-    /// What it made.
+    /// Its result.
     pub(super) objects: Objects,
 }
 

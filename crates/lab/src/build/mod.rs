@@ -20,7 +20,7 @@ pub use bench::NAME;
 use bench::{Bench, JOBS};
 use side::{Built, LIMITS, Variant, variants};
 
-/// What holds no pages compressed.
+/// Sides that hold no pages compressed.
 const POOL: &str = "maximum pool size";
 
 const PUBLISHED: [Published; 12] = [

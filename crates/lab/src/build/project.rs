@@ -1,4 +1,4 @@
-//! What is built: a C project of this experiment's own, or one that is given.
+//! The projects to build: a C project of this experiment's own, or one that is given.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,13 +27,13 @@ pub(crate) struct Project {
 
 #[derive(Debug)]
 enum Source {
-    /// So many C files with one header.
+    /// This many C files with one header.
     Generated { files: usize, seed: u64 },
     /// The files of a folder.
     Given(PathBuf),
 }
 
-/// What a build made: a hash of every object file and archive, by name.
+/// The result of a build: a hash of every object file and archive, by name.
 pub(super) type Objects = BTreeMap<PathBuf, u64>;
 
 impl Project {
@@ -101,7 +101,7 @@ fn collect(folder: &Path, objects: &mut Objects) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a project of `files` C files that a compiler needs some 60 MiB for each.
+/// Writes a project of `files` C files, for each of which a compiler needs about 60 MiB.
 fn generate(folder: &Path, files: usize, seed: u64) -> io::Result<()> {
     fs::create_dir(folder)?;
     let mut rng = SplitMix64::new(seed);

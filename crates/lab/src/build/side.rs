@@ -20,10 +20,10 @@ use crate::experiment::system::zfold_run::{ZfoldRun, report_path, zfold};
 /// Limits in percent of the memory that the build takes without one.
 pub(super) const LIMITS: [u32; 2] = [60, 45];
 
-/// Who keeps the limit.
+/// The side that keeps the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Nobody.
+    /// None.
     Unlimited,
     /// The kernel in a cgroup, by swap to zram with a codec.
     Zram(&'static str),
@@ -33,7 +33,7 @@ enum Side {
     Run(&'static str),
 }
 
-/// Who keeps which limit.
+/// The sides and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variant {
     side: Side,
@@ -77,7 +77,7 @@ impl Variant {
     }
 }
 
-/// What came of a build.
+/// The result of a build.
 #[derive(Debug)]
 pub(super) struct Built {
     pub(super) cost: Cost,

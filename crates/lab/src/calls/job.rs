@@ -1,4 +1,4 @@
-//! What the process is told, and what it answers.
+//! The job of the process, and its answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,10 +13,10 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Kinds of calls for which pieces are filled.
 pub(super) const FILLED: usize = 3;
 
-/// What the process is told.
+/// The job of the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Calls of each kind on memory that nobody has used.
+    /// Calls of each kind on unused memory.
     pub(super) calls: usize,
     /// Pieces that are filled, for each kind of call.
     pub(super) pieces: usize,
@@ -39,7 +39,7 @@ impl Job {
     }
 }
 
-/// What the process measured.
+/// The measurements of the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Done {
     /// Metrics and microseconds of a call.

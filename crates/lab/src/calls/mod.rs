@@ -2,9 +2,9 @@
 //! follow them.
 //!
 //! One process makes `brk`, `mmap` with `munmap`, and `madvise(MADV_DONTNEED)`, of 64 KiB each,
-//! first on memory that nobody has used and then on memory that is full, and starts programs.
-//! Contestants are the process alone; under a limit that is not reached; and under one that is, so
-//! that what it works on is closed and has left.
+//! first on unused memory and then on full memory, and starts programs. Contestants are the process
+//! alone; under a limit that is not reached; and under one that is, so that what it works on is
+//! closed and has left.
 //!
 //! The process is this program again ([`work`]).
 
@@ -54,7 +54,7 @@ impl Side {
         match self {
             Self::Alone => None,
             Self::Unreached => Some(4 * job.bytes() + (1 << 30)),
-            // What is full is a multiple of it.
+            // The full memory is a multiple of it.
             Self::Closed => Some(job.bytes() / 2),
         }
     }

@@ -25,8 +25,8 @@ pub(super) fn with_plain_heap(command: &mut Command) -> &mut Command {
     command.env("GLIBC_TUNABLES", settings.join(":"))
 }
 
-/// Does what the process is told: `job` is the argument of the hidden command that
-/// [`super::run`] starts.
+/// Does the job of the process: `job` is the argument of the hidden command that [`super::run`]
+/// starts.
 ///
 /// # Errors
 /// The job is not one, or a call fails.

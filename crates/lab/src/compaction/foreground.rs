@@ -1,4 +1,4 @@
-//! What goes on while a pool is compacted.
+//! The work that goes on while a pool is compacted.
 
 use zfold_compare::latency::Latency;
 use zfold_compare::rng::SplitMix64;

@@ -3,8 +3,8 @@
 //!
 //! After "zsmalloc: allow only one active pool compaction context" (2023) and, for the copies, the
 //! kernel's change of the compaction algorithm and of the fullness groups in the same year:
-//! - `pressure`: threads insert and free, and under memory pressure they and others call
-//!   `compact`, as direct reclaim does. What the pool's locks count, and what it costs.
+//! - `pressure`: threads insert and free, and under memory pressure they and others call `compact`,
+//!   as direct reclaim does. The counts of the pool's locks, and the cost of counting.
 //! - `one_call`: a half of a pool is freed at random, then one call compacts it beside a thread
 //!   that goes on working.
 //! - `copies`: a synthetic test whose figure is a count and does not depend on the machine.

@@ -1,5 +1,5 @@
-//! What every holder goes through: pages come in random order, half of them go, they come back, and
-//! then each is replaced many times. Every byte is compared on the way.
+//! The course that every holder goes through: pages come in random order, half of them go, they
+//! come back, and then each is replaced many times. Every byte is compared on the way.
 
 use std::time::Instant;
 
@@ -15,11 +15,11 @@ use crate::experiment::harness::turns::Fault;
 /// Looks for holes to close while each page is replaced once on average.
 const LOOKS: usize = 16;
 
-/// When it is looked at what a holder holds, and how that is called.
+/// When the memory of a holder is read, and the name of that moment.
 pub(super) const MOMENTS: [&str; 5] =
     ["filled", "half freed", "half freed, compacted", "churned", "churned, compacted"];
 
-/// What is done.
+/// The work.
 #[derive(Debug)]
 pub(super) struct Course<'a> {
     pub(super) pages: &'a Pages,
@@ -30,10 +30,10 @@ pub(super) struct Course<'a> {
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// At each of [`MOMENTS`]: how many pages there were, and what was held.
+    /// At each of [`MOMENTS`]: how many pages there were, and the memory held.
     pub(super) held: Vec<(usize, Held)>,
     /// Of single calls, while pages are replaced.
     pub(super) stores: Latency,
@@ -109,7 +109,7 @@ impl Run<'_> {
         self.holder.read(key as u64, &mut self.page)
     }
 
-    /// Compares what was read last with what the key has.
+    /// Compares the page that was read last with that of the key.
     fn check(&self, key: usize) -> Result<(), Fault> {
         let expected = match self.held[key] {
             Some(content) => self.course.pages.page(content),

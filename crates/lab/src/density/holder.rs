@@ -1,4 +1,4 @@
-//! Who keeps the pages: the kernel's zram, and stores with each allocator and codec.
+//! The holders of the pages: the kernel's zram, and stores with each allocator and codec.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::zram::Zram;
 
-/// What a holder holds.
+/// The memory of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// All memory that it takes for its pages.
@@ -23,7 +23,7 @@ pub(super) struct Held {
     pub(super) payload_bytes: u64,
 }
 
-/// Who keeps pages by key.
+/// A holder of pages by key.
 pub(super) trait Holder {
     /// Stores a page in the place of the one before.
     fn write(&self, key: u64, page: &[u8]) -> Result<(), Fault>;
@@ -37,17 +37,17 @@ pub(super) trait Holder {
     /// Closes holes where that happens by itself, with the pages in use.
     fn close_holes(&self);
 
-    /// Does all that happens by itself to pages that are not used for long.
+    /// Does the background work on pages that are not used for long.
     fn rest(&self) -> Result<(), Fault>;
 
-    /// Compacts, as somebody asks for it.
+    /// Compacts, on request.
     fn compact(&self) -> Result<(), Fault>;
 
     /// Returns what is held now.
     fn held(&self) -> Result<Held, Fault>;
 }
 
-/// What keeps pages by which codec.
+/// The kind of a holder and its codec.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Variant {
     /// The kernel's zram.
@@ -193,7 +193,7 @@ impl Holder for Kernel {
     }
 
     fn close_holes(&self) {
-        // The kernel compacts a pool when memory is short, or somebody asks for it.
+        // The kernel compacts a pool when memory is short, or on request.
     }
 
     fn rest(&self) -> Result<(), Fault> {

@@ -1,5 +1,5 @@
-//! Density: what the same pages take in the kernel's zram and in stores, all included, and how long
-//! it takes to store and to load them.
+//! Density: the memory that the same pages take in the kernel's zram and in stores, everything
+//! included, and how long it takes to store and to load them.
 //!
 //! Pages come in random order, a random half of them goes, they come back, and then each is
 //! replaced many times, with loads between. At each of these moments it is looked at what is held:
@@ -54,7 +54,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
 }
 
 fn course<'a>(settings: &Settings, pages: &'a Pages) -> Course<'a> {
-    // What is replaced stays the same when the run is scaled.
+    // The number of replacements stays the same when the run is scaled.
     let [full, quick] = REPLACED;
     Course {
         pages,

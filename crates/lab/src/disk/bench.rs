@@ -1,4 +1,4 @@
-//! What all comparisons of devices share.
+//! The part that all comparisons of devices share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::experiment::{Error, Settings};
 /// Name of the experiment.
 pub const NAME: &str = "disk";
 
-/// What all comparisons share.
+/// The part that all comparisons share.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,

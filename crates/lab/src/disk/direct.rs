@@ -23,14 +23,14 @@ use crate::experiment::harness::{Samples, sized, together};
 use crate::experiment::system::zram::Zram;
 use crate::experiment::{Error, Progress};
 
-/// What the metrics begin with.
+/// The prefix of the metrics.
 const SECTION: &str = "two threads";
 const THREADS: u32 = 2;
 
 /// The kernel comes first, as the base.
 const KEEPERS: [Keeper; 2] = [Keeper::Zram, Keeper::Store];
 
-/// Who keeps the pages.
+/// The holder of the pages.
 #[derive(Clone, Copy, Debug)]
 enum Keeper {
     Zram,
@@ -160,7 +160,7 @@ impl Pages for File {
     }
 }
 
-/// What all threads do.
+/// The work of all threads.
 struct Load<'a> {
     captures: &'a [u8],
     /// Of a thread.
@@ -170,7 +170,7 @@ struct Load<'a> {
     seed: u64,
 }
 
-/// What came of it.
+/// The result.
 struct Done {
     operations_per_second: f64,
     reads: Latency,
@@ -228,7 +228,7 @@ impl Own<'_> {
         self.pages.read(self.first + place as u64, &mut self.buffer)
     }
 
-    /// Compares what was read last with what was written there.
+    /// Compares the bytes that were read last with those written there.
     fn check(&self, place: usize) -> Result<(), Error> {
         let expected = &self.captures[self.held[place] * PAGE_BYTES..][..PAGE_BYTES];
         verify(NAME, expected, &self.buffer, || format!("page {}", self.first + place as u64))

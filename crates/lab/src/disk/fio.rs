@@ -1,4 +1,4 @@
-//! Load by fio: the flags of its runs, and what it reports.
+//! Load by fio: the flags of its runs, and its reports.
 //!
 //! Every 4 KiB that are written are new, half random and half zeros, so that any codec halves
 //! them and no two are equal.
@@ -28,7 +28,7 @@ pub(super) enum Target {
     File(PathBuf),
 }
 
-/// What a random load does.
+/// The work of a random load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Write,
@@ -47,7 +47,7 @@ impl Direction {
     }
 }
 
-/// What fio reports of a random load.
+/// fio's report on a random load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Speed {
     /// Requests a second.

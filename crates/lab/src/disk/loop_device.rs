@@ -12,14 +12,14 @@ use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::system::child::{run as run_tool, wait};
 use crate::experiment::{Error, Progress};
 
-/// What the metrics begin with.
+/// The prefix of the metrics.
 const SECTION: &str = "loop device over FUSE";
 /// Requests in flight.
 const DEPTHS: [u32; 1] = [32];
-/// How long the kernel may take to let the file go.
+/// How long the kernel may take to release the file.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What does not compress comes first, as the base.
+/// The side that does not compress comes first, as the base.
 const PROGRAMS: [Program; 2] = [Program::Qemu, Program::Zfold("lz4")];
 
 /// Runs the comparison.

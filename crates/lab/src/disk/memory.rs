@@ -14,14 +14,14 @@ use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::system::zram::Zram;
 use crate::experiment::{Error, Progress};
 
-/// What progress and notes begin with.
+/// The prefix of progress and notes.
 const SECTION: &str = "memory";
 /// Requests in flight while a device is overwritten.
 const DEPTH: u32 = 32;
 /// Bytes from which the ideal is computed.
 const SAMPLE_BYTES: u64 = 4 << 20;
 
-/// What takes memory.
+/// The consumers of memory.
 #[derive(Clone, Copy, Debug)]
 enum Holder {
     /// The sum of the LZ4 sizes of all pages.

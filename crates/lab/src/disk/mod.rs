@@ -3,7 +3,7 @@
 //! Four comparisons, each against what does the same job:
 //!
 //! - `nbd`: servers of NBD under random 4 KiB requests by fio;
-//! - `memory`: what the servers and the kernel's zram hold of the same data;
+//! - `memory`: the memory of the servers and of the kernel's zram with the same data;
 //! - `loop_device`: a loop device over a FUSE file;
 //! - `direct`: a store in this process against the kernel's zram.
 //!
@@ -27,12 +27,12 @@ use bench::Bench;
 pub use bench::NAME;
 use fio::Fio;
 
-/// What comes, for people who wait for it.
+/// The next step, for people who wait for it.
 pub const PARTS: &str = "requests over NBD, memory held, a loop device, the library beside zram";
 
 type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
 
-/// Runs the experiment; `part` is told the figures of each comparison as soon as it is done.
+/// Runs the experiment; `part` gets the figures of each comparison as soon as it is done.
 ///
 /// # Errors
 /// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there

@@ -7,12 +7,12 @@ use crate::experiment::harness::Samples;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Progress};
 
-/// What the metrics begin with.
+/// The prefix of the metrics.
 const SECTION: &str = "NBD";
 /// Requests in flight.
 const DEPTHS: [u32; 2] = [1, 32];
 
-/// What also compresses comes first, as the base.
+/// A side that also compresses comes first, as the base.
 const PROGRAMS: [Program; 5] = [
     Program::Nbdkit("zstd"),
     Program::Nbdkit("sparse"),

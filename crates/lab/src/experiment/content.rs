@@ -1,5 +1,5 @@
-//! What experiments store: pages of real memory, the objects that compression makes of them, and
-//! who keeps which object in a pool.
+//! The data that experiments store: pages of real memory, the objects that compression makes of
+//! them, and which thread keeps which object in a pool.
 //!
 //! Every byte that is read back is compared with the one stored: [`Keeper::check`] for objects,
 //! [`verify`] for anything else.
@@ -90,7 +90,7 @@ impl Content {
     }
 }
 
-/// Objects that one thread keeps in a pool, by slot, with what they should hold.
+/// Objects that one thread keeps in a pool, by slot, with their expected contents.
 #[derive(Debug)]
 pub(crate) struct Keeper<'a> {
     experiment: &'static str,
@@ -162,7 +162,7 @@ impl Keeper<'_> {
     }
 }
 
-/// Returns whether `found` is what was stored.
+/// Returns whether `found` equals the stored bytes.
 ///
 /// # Errors
 /// [`Error::WrongBytes`], naming `what`.

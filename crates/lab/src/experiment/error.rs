@@ -1,4 +1,4 @@
-//! What ends an experiment early: one line each.
+//! The errors that end an experiment early: one line each.
 
 use std::io;
 

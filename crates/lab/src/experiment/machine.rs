@@ -8,7 +8,7 @@ use zfold_compare::proc::bytes;
 
 const UNKNOWN: &str = "unknown";
 
-/// What figures depend on besides the program.
+/// The properties of the machine on which figures depend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
     /// Model of the processors.
@@ -56,7 +56,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Returns a sentence on how busy the machine is; nothing if it does not tell.
+/// Returns a sentence on how busy the machine is; nothing if it does not report it.
 pub(crate) fn load_remark() -> Option<String> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     let load = text.split_whitespace().next()?;

@@ -1,11 +1,11 @@
-//! What an experiment is told and what it returns.
+//! The input of an experiment and its outcome.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 use zfold_compare::latency::Latency;
 
-/// What all experiments are told.
+/// The input of all experiments.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Share of the published experiment's size, 1.0 being the size that suits this machine.
@@ -28,7 +28,7 @@ pub struct Settings {
     pub pages: Vec<PathBuf>,
 }
 
-/// One figure: the median of what was measured, or simulated, in the repeats.
+/// One figure: the median of the measured or simulated values of the repeats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Name of the experiment, as on the command line.
@@ -37,7 +37,7 @@ pub struct Figure {
     pub variant: String,
     /// Threads at work, or cores of the simulated machine.
     pub workers: u32,
-    /// What the figure is of.
+    /// The subject of the figure.
     pub metric: String,
     /// Unit of all numbers.
     pub unit: &'static str,
@@ -107,18 +107,18 @@ impl Figure {
     }
 }
 
-/// What an experiment found.
+/// The outcome of an experiment.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Name of the experiment, as on the command line.
     pub experiment: &'static str,
-    /// One line: what was compared.
+    /// One line: the compared variants.
     pub title: String,
     /// In the order in which tables show them: figures of one metric stand together.
     pub figures: Vec<Figure>,
-    /// Times of single calls, each with the name of what was timed ("zsmalloc load").
+    /// Times of single calls, each with a name ("zsmalloc load").
     pub histograms: Vec<(String, Latency)>,
-    /// Sentences that belong below the table: what differs from the document, what was left out.
+    /// Sentences that belong below the table: differences from the document, omitted parts.
     pub remarks: Vec<String>,
 }
 

@@ -1,9 +1,9 @@
 //! Programs under ever lower limits: how far a limit can go before a program mostly waits for its
 //! pages.
 //!
-//! Each program runs alone first, which tells what memory it has at most and what it prints. Then
-//! it runs alone and under `zfold run` in turns, with limits that are shares of that memory. What
-//! it prints must be the same each time.
+//! Each program runs alone first, which shows its peak memory and its output. Then it runs alone
+//! and under `zfold run` in turns, with limits that are shares of that memory. The output must be
+//! the same each time.
 
 mod programs;
 
@@ -29,7 +29,7 @@ const LIMITS: [u32; 5] = [75, 60, 50, 40, 30];
 /// Those of a quick experiment.
 const QUICK_LIMITS: [u32; 2] = [75, 50];
 
-/// How long a program may take: what is slower is of no use to anybody.
+/// How long a program may take: slower runs are of no use.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that has run alone.

@@ -1,4 +1,4 @@
-//! The programs, with what they read: each prints a sum of what it computed.
+//! The programs, with their inputs: each prints a sum of what it computed.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -27,13 +27,13 @@ impl Program {
     pub(super) fn command(&self, command: impl FnOnce(&'static str) -> Command) -> Command {
         let mut command = command("sh");
         command.arg("-c").arg(&self.line).current_dir(&self.folder);
-        // What would differ between two runs, and between two machines.
+        // Values that would differ between two runs, and between two machines.
         command.env("LC_ALL", "C").env("PERL_HASH_SEED", "0");
         command
     }
 }
 
-/// Fills a hash table in one order and asks it in another, so that every step is somewhere else.
+/// Fills a hash table in one order and reads it in another, so that every step is somewhere else.
 const HASH_TABLE: &str = "\
 my ($n, $s, %h) = (ENTRIES, 0); \
 for (my $i = 0; $i < $n; $i++) { $h{$i * 40503 % 16777213} = $i } \
@@ -76,7 +76,7 @@ pub(super) fn programs(settings: &Settings, folder: &Path) -> Result<Vec<Program
     Ok(lines.map(program).into())
 }
 
-/// Writes so many lines of random digits.
+/// Writes this many lines of random digits.
 fn write_lines(path: &Path, count: usize, seed: u64) -> Result<(), Error> {
     let (mut rng, mut file) = (SplitMix64::new(seed), BufWriter::new(File::create(path)?));
     for _ in 0..count {

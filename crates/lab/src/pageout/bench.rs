@@ -1,4 +1,4 @@
-//! What both sections share.
+//! The part that both sections share.
 
 use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::harness::sized;
@@ -8,7 +8,7 @@ use crate::experiment::{Error, Settings};
 /// Name of the experiment.
 pub const NAME: &str = "pageout";
 
-/// What both sections share.
+/// The part that both sections share.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,

@@ -1,21 +1,21 @@
-//! What a process of the workload is told, and what it answers: a line of JSON each.
+//! The job of a process of the workload, and its answer: a line of JSON each.
 
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Error;
 
-/// What the processes do.
+/// The job of the processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Job {
     /// The memory that each of them works on.
     pub(super) memory: Kind,
     /// Pages of each.
     pub(super) pages: usize,
-    /// What is done with them.
+    /// The work on them.
     pub(super) work: Work,
     /// Of all random choices.
     pub(super) seed: u64,
-    /// Who the process is that is told this.
+    /// The role of the process with this job.
     pub(super) role: Role,
 }
 
@@ -24,11 +24,11 @@ pub(super) struct Job {
 pub(super) enum Kind {
     /// Private and anonymous, as the system maps it.
     Mapping,
-    /// A `Region` of zfold, of which at most so many bytes are resident.
+    /// A `Region` of zfold, of which at most this many bytes are resident.
     Region { resident_bytes: u64 },
 }
 
-/// What is done with the memory after it was filled.
+/// The work on the memory after it was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Work {
     /// All leaves if `out`, a random quarter is read, and all processes unmap at once.
@@ -37,7 +37,7 @@ pub(super) enum Work {
     Access { times: usize },
 }
 
-/// Who a process is.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Role {
     /// Starts this many others and has them do each step together.
@@ -46,7 +46,7 @@ pub(super) enum Role {
     Worker(u32),
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// All bytes were right.
@@ -57,7 +57,7 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-/// What was measured, by one process or summed up over several.
+/// The measurements, of one process or summed up over several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Done {
     /// Seconds that it took to page out, for each process.

@@ -1,4 +1,4 @@
-//! The memory that a process of the workload works on, whoever takes its pages away.
+//! The memory that a process of the workload works on, whichever side takes its pages away.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -27,14 +27,14 @@ pub(crate) trait Memory {
     /// Asks that all pages leave; some may still do so when it returns.
     ///
     /// # Errors
-    /// Whoever is asked refuses.
+    /// The side refuses.
     fn page_out(&mut self) -> io::Result<()>;
 }
 
 /// Returns how many of `pages` pages at `address` are in RAM, as the process sees them.
 ///
 /// # Errors
-/// The system does not tell.
+/// The system does not report it.
 pub(crate) fn resident_pages(address: usize, pages: usize) -> io::Result<usize> {
     /// Bytes of an entry, of which the highest bit says that the page is there.
     const ENTRY: usize = 8;

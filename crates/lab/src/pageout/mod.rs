@@ -32,7 +32,7 @@ pub use work::work;
 const PROCESSES: [u32; 3] = [1, 2, 4];
 /// Share of the pages that must leave, or there is nothing to measure.
 const LEFT_MIN: f64 = 0.5;
-/// What the metrics of the second section begin with.
+/// The prefix of the metrics of the second section.
 const RANDOM: &str = "random accesses";
 const MUNMAP: &str = "munmap";
 
@@ -41,8 +41,8 @@ const UNMAP_SIDES: [Side; 5] =
     [Side::Zram("lzo-rle"), Side::Zram("lz4"), Side::Region, Side::Run, Side::Resident];
 const RANDOM_SIDES: [Side; 3] = [Side::Zram("lz4"), Side::Region, Side::Run];
 
-/// The base of the series stands beside the kernel's zram, what it made of it beside the side
-/// whose processes share a pool with the same locks.
+/// The base of the series is compared with the kernel's zram, and its result with the side whose
+/// processes share a pool with the same locks.
 const PUBLISHED: [Published; 6] = [
     ("zram lzo-rle", 1, MUNMAP, 59.0),
     ("zram lzo-rle", 2, MUNMAP, 94.6),

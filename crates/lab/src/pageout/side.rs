@@ -1,4 +1,4 @@
-//! Who takes the pages away: how its processes are started.
+//! The sides that take the pages away: how its processes are started.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::swap::Swap;
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path, zfold};
 
-/// Who takes the pages away.
+/// The side that takes the pages away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// The kernel, by swap to zram with a codec.
@@ -24,7 +24,7 @@ pub(super) enum Side {
     Region,
     /// `zfold run`.
     Run,
-    /// Nobody.
+    /// None.
     Resident,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Side {
 }
 
 impl Side {
-    /// What a limit leaves for the program itself.
+    /// The memory that a limit leaves for the program itself.
     pub(super) const PROGRAM_BYTES: u64 = 16 << 20;
 
     /// Runs processes of `pages` pages each and returns what they measured.
@@ -78,11 +78,11 @@ impl Side {
     }
 }
 
-/// How much memory there is for what.
+/// The sizes of memory.
 struct Plan {
     /// All memory of all processes.
     all_bytes: u64,
-    /// What of it may be resident.
+    /// The part that may be resident.
     resident_bytes: u64,
     limited: bool,
 }
@@ -98,7 +98,7 @@ impl Plan {
     /// Returns the limit for whom it holds for whole programs: one that is nearly reached, so that
     /// `zfold run` looks after the memory, or the memory that is to be resident.
     fn limit_bytes(&self) -> u64 {
-        /// What all processes need for themselves, and more.
+        /// More memory than all processes need for themselves.
         const PROGRAMS: u64 = 8 << 20;
         let spare = (self.all_bytes / 4).min(64 << 20) + PROGRAMS;
         self.resident_bytes + if self.limited { Side::PROGRAM_BYTES } else { spare }

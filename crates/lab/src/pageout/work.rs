@@ -28,16 +28,16 @@ const FAULT_MIN: Duration = Duration::from_micros(1);
 const REST: Duration = Duration::from_millis(200);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(1);
-/// Every so many pages of the captures are used: the workload should be small beside its memory.
+/// One page in this many of the captures is used: the workload should be small beside its memory.
 const THINNING: usize = 4;
 /// Where the stamp lies in a page.
 const STAMP_AT: usize = 2048;
 
-/// Does what a process of the workload is told: `job` is the argument of the hidden command that
+/// Does the job of a process of the workload: `job` is the argument of the hidden command that
 /// [`super::run`] starts.
 ///
 /// # Errors
-/// The job is not one, or the leader is gone; what goes wrong in the work is an answer.
+/// The job is not one, or the leader is gone; an error in the work is an answer.
 pub fn work(job: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(), Error> {
     let job: Job = again::job(job)?;
     let result = match job.role {
@@ -245,7 +245,7 @@ fn check(memory: &dyn Memory, page: usize, expected: &[u8; PAGE_BYTES]) -> Resul
     verify(NAME, expected, &memory.read(page), || format!("page {page}"))
 }
 
-/// What the pages of a worker hold.
+/// The contents of a worker's pages.
 struct Pages {
     number: u32,
     captures: Vec<[u8; PAGE_BYTES]>,
@@ -284,7 +284,7 @@ mod tests {
         Job { memory: Kind::Mapping, pages: 64, work, seed: 1, role: Role::Worker(3) }
     }
 
-    /// Returns what a worker says that is let go as often as `input` has lines.
+    /// Returns the messages of a worker that continues as often as `input` has lines.
     fn said(job: &Job, mut input: &[u8]) -> Vec<String> {
         let mut output = Vec::new();
         work(&line(job), &mut input, &mut output).unwrap();

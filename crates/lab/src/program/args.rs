@@ -97,7 +97,7 @@ impl LabArgs {
         &self.choice.experiments
     }
 
-    /// Returns what the experiments are told.
+    /// Returns the input of the experiments.
     pub(crate) fn settings(&self) -> Settings {
         let Self { scale, repeats, quick, seed, .. } = *self;
         let (lab, zfold) = (std::env::current_exe().ok(), find("zfold"));
@@ -106,7 +106,7 @@ impl LabArgs {
     }
 }
 
-/// Which experiments to run, and what only some of them are told.
+/// Which experiments to run, and the input of only some of them.
 #[derive(Clone, Debug)]
 struct Choice {
     experiments: Vec<Experiment>,

@@ -36,7 +36,7 @@ fn typed() -> Result<(), Failure> {
             Err(Failure::usage(line))
         }
         Err(error) if error.use_stderr() => Err(Failure::refused(&error)),
-        // Help and version arrive as errors, but were asked for.
+        // Help and version arrive as errors, but were requested.
         Err(text) => exit::finish_output(text.print()),
     }
 }

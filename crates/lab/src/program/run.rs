@@ -14,7 +14,7 @@ use zfold_lab::{Experiment, calls, pageout};
 
 use crate::args::LabArgs;
 
-/// Runs the experiments that were asked for and writes what they found.
+/// Runs the requested experiments and writes their outcomes.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     check(args)?;
     // Tried before the work, which a misspelt name must not cost.

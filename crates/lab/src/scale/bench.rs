@@ -142,7 +142,7 @@ impl Bench<'_> {
             PAGE_KIB * self.rounds_per_second(&machine, &families, program, cores)
         };
         let codec_ns = self.measured.host.compress_ns + self.measured.host.decompress_ns;
-        // What fio did with per-CPU lists, which wait for nobody, is all private.
+        // fio's work with per-CPU lists, which never wait, is all private.
         let lists_ns = f64::from(FIO_CORES[1]) * PAGE_KIB / FIO_LISTS_KIB * 1e9;
         let rest_ns = |factor: f64| (lists_ns / lists.slowdown - factor * lists.round_ns).max(0.0);
         let factor = fit(1.0, lists_ns / lists.round_ns, |factor| {
@@ -181,7 +181,7 @@ impl Bench<'_> {
             self.rounds_per_second(&machine, families, profile.program(rest_ns, cores), cores)
         };
         let one = |rest_ns| rate(&pool_lock, &pool_lock.families(), rest_ns);
-        // As many pools as cores: what is the pool's is each core's own.
+        // As many pools as cores: the pool's data is each core's own.
         let own = vec![Family::Own; pool_lock.families().len()];
         let many = |rest_ns| rate(&pool_lock, &own, rest_ns);
         let [pools_s, pool_s, classes_s] = BUILD_SYS_S;

@@ -1,4 +1,4 @@
-//! What is assumed, and what was published of other machines.
+//! The assumptions, and figures published for other machines.
 
 /// The name on the command line.
 pub const NAME: &str = "scale";
@@ -13,7 +13,7 @@ pub(super) const PER_SECOND: &str = "operations/s";
 
 /// Cores of a cluster, as in the machine on which per-CPU lists were measured. Assumed.
 pub(super) const CLUSTER: u32 = 4;
-/// How much dearer a line from another cluster is. Assumed: 79.5 ns to 19 ns, published for a
+/// How much more a line from another cluster costs. Assumed: 79.5 ns to 19 ns, published for a
 /// desktop processor of two core complexes.
 pub(super) const FAR_FACTOR: f64 = 79.5 / 19.0;
 /// What each waiting core adds to a hand-over, in transfers. Assumed: the directory answers those

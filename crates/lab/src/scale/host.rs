@@ -1,4 +1,4 @@
-//! What lines, looks and the codec cost on the machine at hand.
+//! The costs of lines, looks and the codec on this machine.
 //!
 //! A watched lock is held for the time between two readings of the clock, one of which counts; an
 //! empty hold, two readings in a row, is subtracted.
@@ -17,18 +17,18 @@ use crate::experiment::content::PAGE_BYTES;
 /// Looks of a waiting thread before it yields, as in the locks of the pools.
 const SPINS: f64 = 100.0;
 
-/// What the machine at hand takes for what the simulator needs, in nanoseconds.
+/// The costs on this machine that the simulator needs, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Host {
     /// An atomic operation on a line of its own.
     pub(super) atomic_ns: f64,
     /// From one look of a spinning thread to the next.
     pub(super) look_ns: f64,
-    /// To yield the processor to nobody.
+    /// A yield of the processor without another thread.
     pub(super) yield_ns: f64,
     /// A hold of a watched lock in which next to nothing is done.
     pub(super) empty_hold_ns: f64,
-    /// What watching adds to the time of an operation with one such hold.
+    /// The time that watching adds to an operation with one such hold.
     pub(super) watch_ns: f64,
     /// To compress a page.
     pub(super) compress_ns: f64,

@@ -1,4 +1,4 @@
-//! What this machine measured of all designs.
+//! The measurements of all designs on this machine.
 
 use zfold_pool::{Allocator, Locking};
 
@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::sample::{Sample, compaction_hold_ns};
 use crate::experiment::{Error, Progress, Settings};
 
-/// How much is measured and simulated.
+/// The amount of measuring and simulating.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
     pub(super) repeats: u32,
@@ -31,7 +31,7 @@ impl Effort {
     }
 }
 
-/// What this machine measured.
+/// The measurements on this machine.
 pub(super) struct Measured {
     pub(super) host: Host,
     /// By how much two threads are slower than one that share neither pool nor objects.

@@ -1,6 +1,6 @@
 //! Scale: every lock design on 1 to 128 cores, simulated from what this machine measures.
 //!
-//! 1. Measured here: every design with one thread and with two, and what the simulator needs.
+//! 1. Measured here: every design with one thread and with two, and the simulator's input.
 //! 2. Simulated: the same on up to 128 cores in clusters of four. For one core and two the
 //!    simulation stands beside the measurement, with its error.
 //! 3. Simulated beside published figures: fio on z3fold with one list and with per-CPU lists, a

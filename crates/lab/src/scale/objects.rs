@@ -1,4 +1,4 @@
-//! What is put into pools, and which pools these are.
+//! The objects that are put into pools, and the pools.
 
 use zfold_compare::input::PageSet;
 use zfold_pool::{Allocator, Contexts, KernelRules, Locking, Pool, PoolOptions};

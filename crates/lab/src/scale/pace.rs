@@ -27,13 +27,13 @@ const PATIENCE: usize = 20;
 pub(super) struct Pace {
     /// Operations of all threads in a second.
     pub(super) per_second: f64,
-    /// Mean of what the operations returned.
+    /// Mean of the values that the operations returned.
     pub(super) mean: f64,
     /// Whether there was no undisturbed window, so that these are of disturbed ones.
     pub(super) disturbed: bool,
 }
 
-/// What one thread, or all of them, did in one window.
+/// The work of one thread, or of all, in one window.
 #[derive(Clone, Copy, Default)]
 struct Window {
     operations: u64,
@@ -76,8 +76,8 @@ struct Run {
 }
 
 /// Lets each of `workers` do `operation` again and again on a thread of its own, until `wanted`
-/// windows were undisturbed. What an operation returns is averaged in [`Pace::mean`]. It is told
-/// when to stop waiting for other workers.
+/// windows were undisturbed. The value that an operation returns is averaged in [`Pace::mean`]. It
+/// gets a flag that says when to stop waiting for other workers.
 ///
 /// # Errors
 /// The first error of an operation, or that of the system, which could not start a thread.
@@ -193,7 +193,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// What the scheduler counts of one thread.
+/// The scheduler's counts for one thread.
 pub(super) struct Schedule(Option<File>);
 
 impl Schedule {
@@ -201,7 +201,7 @@ impl Schedule {
         Self(File::open("/proc/thread-self/schedstat").ok())
     }
 
-    /// Returns how often the thread was put on a processor; 0 if the system does not tell.
+    /// Returns how often the thread was put on a processor; 0 if the system does not report it.
     pub(super) fn switches(&self) -> u64 {
         let mut text = [0; 64];
         let read = |file: &File| file.read_at(&mut text, 0).ok();

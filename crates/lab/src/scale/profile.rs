@@ -25,9 +25,9 @@ pub(super) struct Profile {
     pub(super) slowdown: f64,
     /// Time to fetch a line that another core has written.
     pub(super) transfer_ns: f64,
-    /// What a lock that was held by another core lengthens the hold by.
+    /// The time by which a hold is longer if another core held the lock before.
     pub(super) moved_ns: f64,
-    /// What lines cost outside of locks that another core wrote last.
+    /// The cost, outside locks, of lines that another core wrote last.
     pub(super) fetch_ns: f64,
 }
 
@@ -109,8 +109,8 @@ impl Profile {
         }
     }
 
-    /// Returns the profile with all times multiplied by `factor`, but for those of transfers and
-    /// what they take with them.
+    /// Returns the profile with all times multiplied by `factor`, except those of transfers and
+    /// their consequences.
     fn times(&self, factor: f64) -> Self {
         let section =
             |section: &Section| Section { hold_ns: section.hold_ns * factor, ..section.clone() };
@@ -176,8 +176,8 @@ impl Profile {
     }
 }
 
-/// Returns a share for each time that something happens which happens `times` in a round: ones,
-/// and what is left over.
+/// Returns a share for each time that something happens which happens `times` in a round: ones, and
+/// the rest.
 fn shares(times: f64) -> impl Iterator<Item = f64> {
     (0..times.ceil() as usize).map(move |index| (times - index as f64).min(1.0))
 }

@@ -1,10 +1,10 @@
-//! What is measured, what is assumed and what is left out.
+//! The measured, the assumed and the omitted parts.
 
 use super::given::{CLUSTER, CONTEXTS, FAR_FACTOR, KERNEL_HOLD_NS, REMOTE_FREES, WAITER_TRANSFERS};
 use super::measured::Measured;
 use super::sample::disturbed;
 
-/// Returns what is measured, what is assumed and what is left out.
+/// Returns the measured, the assumed and the omitted parts.
 #[expect(clippy::too_many_lines, reason = "sentences, one after the other")]
 pub(super) fn remarks(
     measured: &Measured,

@@ -1,7 +1,7 @@
-//! What is measured of one contestant in one repeat.
+//! The measurements of one contestant in one repeat.
 //!
-//! What it costs that a lock and the data behind it were used last by another core is measured
-//! without contention, by two threads that call the pool in turns.
+//! The extra cost when a lock and its data were last used by another core is measured without
+//! contention, by two threads that call the pool in turns.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -15,7 +15,7 @@ use super::watch::{Watched, is_exclusive, watch};
 use super::worker::{LIVE, OPERATIONS, Worker};
 use crate::experiment::Error;
 
-/// What was measured of one contestant in one repeat.
+/// The measurements of one contestant in one repeat.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     /// Two threads that pass a line to each other.
@@ -31,7 +31,7 @@ pub(super) struct Sample {
     pub(super) turns: [Pace; 2],
     /// Locks that a round takes over from another core when calls go in turns.
     pub(super) bounces: f64,
-    /// What a single thread's locks counted in a round.
+    /// The counts of a single thread's locks in a round.
     pub(super) locks: Vec<LockUse>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn disturbed<'a>(samples: impl Iterator<Item = &'a Sample>) -> (usize
     runs.fold((0, 0), |(disturbed, all), run| (disturbed + usize::from(run.disturbed), all + 1))
 }
 
-/// What one round did with one lock.
+/// The use of one lock in one round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockUse {
     pub(super) name: &'static str,

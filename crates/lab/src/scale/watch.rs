@@ -1,4 +1,4 @@
-//! What locks count while something is done again and again.
+//! The counts of locks while an operation is repeated.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub(super) fn watch(
     Ok(if undisturbed.runs > 0 { undisturbed } else { all })
 }
 
-/// What locks counted in some runs together.
+/// The counts of locks in several runs together.
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) stats: BTreeMap<(&'static str, usize), LockStat>,

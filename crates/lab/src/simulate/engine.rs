@@ -1,4 +1,4 @@
-//! The events: who does what next, and who waits for whom.
+//! The events: the next step of each core, and which cores wait.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +36,7 @@ struct Core {
     rounds: u64,
     /// Means of the hold that this core waits to begin.
     hold: (f64, f64),
-    /// Work that others have handed to it, in nanoseconds, and who did last.
+    /// Work that others have handed to it, in nanoseconds, and the last core that did.
     inbox_ns: f64,
     inbox: Line,
 }
@@ -54,10 +54,10 @@ struct Lock {
     holder: Option<u32>,
     /// The core that holds it or did last.
     owner: Option<u32>,
-    /// Who waits, and since when.
+    /// The waiting cores, and since when.
     waiters: Vec<(u32, Time)>,
     /// If it is free and others wait: when the first of them has seen it, and the number of the
-    /// promise that it will get it; who claims it before that overtakes.
+    /// promise that it will get it; a core that claims it before that overtakes.
     promised: Option<(Time, u64)>,
     promises: u64,
 }
@@ -236,7 +236,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the time after which `core` has changed `line`, behind those who came first.
+    /// Returns the time after which `core` has changed `line`, behind those that came first.
     fn fetch(&mut self, line: &mut Line, core: u32) -> f64 {
         let time = self.machine.transfer_ns * self.machine.distance(line.owner, core);
         let begin = line.free_at.max(self.now);
@@ -303,8 +303,8 @@ impl<'a> Engine<'a> {
         self.machine.transfer_ns * (farthest + crowd)
     }
 
-    /// Returns by what factor those who look at a lock's word slow its holder down: what it writes
-    /// lies beside the word, and every look takes the line away.
+    /// Returns the factor by which cores that look at a lock's word slow its holder down: the
+    /// holder writes beside the word, and every look takes the line away.
     fn disturbance(&self, index: usize, core: u32) -> f64 {
         if self.machine.waiter_transfers == 0.0 {
             return 1.0;
@@ -385,7 +385,7 @@ impl<'a> Engine<'a> {
         (winner, interval * self.chance() / looking.len() as f64)
     }
 
-    /// Gives a lock to the core that it was promised to, if nobody else came first.
+    /// Gives a lock to the core that it was promised to, if no other came first.
     fn grant(&mut self, index: usize, winner: u32, promise: u64) {
         let lock = &mut self.locks[index];
         if lock.promised.is_some_and(|(_, number)| number == promise) {

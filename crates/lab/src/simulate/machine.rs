@@ -1,4 +1,4 @@
-//! What it costs to fetch lines and to wait, on one machine.
+//! The costs of fetching lines and of waiting on one machine.
 
 /// A machine of clusters of cores; the cores of a cluster are near each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,10 +7,10 @@ pub struct Machine {
     pub cluster: u32,
     /// Time to fetch a line from another core of the cluster, in nanoseconds.
     pub transfer_ns: f64,
-    /// How much dearer lines from other clusters are.
+    /// How much more lines from other clusters cost.
     pub far_factor: f64,
     /// Whether cores get a lock in the order in which they came, as from ticket and queued locks;
-    /// else whoever sees it free first.
+    /// otherwise the core that first sees it free.
     pub fair: bool,
     /// Time between two looks of a waiting core, in nanoseconds.
     pub look_ns: f64,
@@ -26,7 +26,7 @@ pub struct Machine {
 
 impl Machine {
     /// Returns by what factor a line costs `core` more that `owner` used last than one that comes
-    /// from near; 0 if it was `core` itself, or nobody.
+    /// from near; 0 if it was `core` itself, or none.
     pub(super) fn distance(&self, owner: Option<u32>, core: u32) -> f64 {
         match owner {
             None => 0.0,

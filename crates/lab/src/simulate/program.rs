@@ -1,4 +1,4 @@
-//! What the simulated cores do, and what came of it.
+//! The programs of the simulated cores, and the results.
 
 /// Locks of one kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub enum Family {
     Own,
 }
 
-/// What a core does; `share` is the chance that a round has this step, from 0 to 1.
+/// A step of a core; `share` is the chance that a round has this step, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// Works without touching anything that others write.
@@ -42,8 +42,8 @@ pub enum Step {
         /// Index of the counter.
         counter: usize,
     },
-    /// Hands something to another core, any of them, by one atomic operation; that core works it
-    /// off, with all that was handed to it meanwhile, when it next takes a lock of its own.
+    /// Hands something to another core, any of them, by one atomic operation; that core does it,
+    /// with all work handed to it meanwhile, when it next takes a lock of its own.
     Push {
         /// Chance of the step.
         share: f64,
@@ -61,7 +61,7 @@ pub struct Crew {
     pub program: Vec<Step>,
 }
 
-/// What happened until the first crew had done its rounds.
+/// The events until the first crew had done its rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// Simulated time in nanoseconds.

@@ -14,11 +14,11 @@ const _: () = assert!(SHARDS_MAX <= super::place::SHARDS_MAX, "an address names 
 /// Allocations that find a lock taken before there is another shard in use.
 const WAITS: u32 = 64;
 
-/// Meetings of a thread at locks after which it goes to the next shard.
+/// How often a thread contends for locks before it goes to the next shard.
 const PATIENCE: u32 = 16;
 
 thread_local! {
-    /// The thread's position: its meetings at locks, in all pools.
+    /// The thread's position: how often it contended for locks, in all pools.
     static STAND: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -1,4 +1,4 @@
-//! A small client, which says what it is told to say, byte by byte if need be.
+//! A small client, which sends what a test gives it, byte by byte if need be.
 
 use std::io::{self, Read, Write};
 

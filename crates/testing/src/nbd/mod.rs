@@ -1,4 +1,4 @@
-//! A client and a server of NBD, each of which can do wrong what a test asks for.
+//! An NBD client and server, each of which can make the mistakes that a test requests.
 
 pub mod client;
 mod plain;

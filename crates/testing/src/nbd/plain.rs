@@ -69,7 +69,7 @@ impl Plain {
     }
 
     /// Sends what keeps memory busy: a write whose payload never comes to its end, or reads whose
-    /// replies nobody takes, of a mebibyte each.
+    /// replies are not taken, of a mebibyte each.
     pub fn burden(&mut self, reads: bool) {
         let head = |command: u16, len: u32| {
             Request { flags: 0, command, cookie: 0, offset: 0, len }.to_bytes().to_vec()

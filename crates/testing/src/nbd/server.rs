@@ -1,4 +1,4 @@
-//! A small server of NBD with one export in memory, which does wrong what a test asks for.
+//! A small NBD server with one export in memory, which makes the mistakes that a test requests.
 //!
 //! Each connection has a thread, which answers one request after the other and ends with the
 //! process. The test says what happens to the next requests under one lock; a request that waits
@@ -16,7 +16,7 @@ use zfold_nbd::{
     export_flag, info, option, reply,
 };
 
-/// How a server is, from the start.
+/// The behaviour of a server, from the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub size: u64,
@@ -34,7 +34,7 @@ impl Default for Kind {
     }
 }
 
-/// What happens to a request that comes.
+/// The treatment of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Does {
     #[default]
@@ -50,7 +50,7 @@ pub enum Does {
 #[derive(Debug, Default)]
 struct State {
     does: Does,
-    /// For so many requests.
+    /// For this many requests.
     times: u32,
     /// How often the server went on.
     gone_on: u32,

@@ -66,7 +66,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The memory and device from which requests are served.
+/// The device and the memory for serving requests.
 #[derive(Debug)]
 pub(super) struct Server<'a> {
     pub(super) disk: &'a Disk,

@@ -1,4 +1,4 @@
-//! What a run cost.
+//! The cost of a run.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use zfold_compare::proc::{self, Times};
 
 use crate::experiment::error::Error;
 
-/// What a run cost, in seconds.
+/// The cost of a run, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) real: f64,

@@ -1,4 +1,4 @@
-//! How an experiment is run: its variants in turn, threads that start together, what a run cost.
+//! How an experiment is run: its variants in turn, threads that start together, the cost of a run.
 
 mod cost;
 mod samples;

@@ -1,4 +1,4 @@
-//! What was measured, until figures are made of it.
+//! Measurements, until figures are made of them.
 
 use zfold_compare::latency::Latency;
 
@@ -7,8 +7,8 @@ use crate::experiment::outcome::{Figure, Outcome};
 /// A figure of a document: variant, workers, metric, value.
 pub(crate) type Published = (&'static str, u32, &'static str, f64);
 
-/// What was measured: the repeats of every metric of every variant, and times of single calls, in
-/// the order in which they first came.
+/// Measurements: the repeats of every metric of every variant, and times of single calls, in the
+/// order in which they first came.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     series: Vec<Series>,
@@ -52,7 +52,7 @@ impl Samples {
         }
     }
 
-    /// Returns what an experiment found, with what the document says of it.
+    /// Returns the outcome of an experiment, with the document's figures.
     pub(crate) fn outcome(
         self,
         experiment: &'static str,
@@ -70,7 +70,7 @@ impl Samples {
         found.map_or(&[], |series| &series.repeats)
     }
 
-    /// Returns the figures, those of one metric together, with what the document says of them.
+    /// Returns the figures, those of one metric together, with the document's.
     pub(crate) fn figures(&self, experiment: &'static str, published: &[Published]) -> Vec<Figure> {
         let mut series: Vec<&Series> = self.series.iter().collect();
         let first_of = |metric: &str| self.series.iter().position(|series| series.metric == metric);

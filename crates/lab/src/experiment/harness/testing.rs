@@ -1,4 +1,4 @@
-//! What tests of experiments share.
+//! Helpers that tests of experiments share.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

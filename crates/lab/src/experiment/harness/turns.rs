@@ -1,5 +1,5 @@
 //! Variants of an experiment in turn: one after the other within each repeat, so that all see the
-//! same machine. Contestants outside this process may be missing: what is not there is left out
+//! same machine. Contestants outside this process may be missing: missing contestants are left out
 //! and named.
 
 use std::fmt::Display;
@@ -27,7 +27,7 @@ struct Turn<'a, V> {
     place: usize,
     /// 0: a warm-up that does not count.
     repeat: u32,
-    /// What is being run, for people.
+    /// The present run, for people.
     what: String,
     /// Share of all turns that are done.
     done: f64,
@@ -100,11 +100,11 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// What was found.
+/// The outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) samples: Samples,
-    /// What was left out, and why; who gave wrong bytes back.
+    /// What was left out, and why; which contestants returned wrong bytes.
     pub(crate) notes: Vec<String>,
     /// How busy the machine was at the start.
     load: Option<String>,
@@ -116,7 +116,7 @@ impl Found {
         Self { load: load_remark(), ..Self::default() }
     }
 
-    /// Returns what an experiment found, with what the document says of it.
+    /// Returns the outcome of an experiment, with the document's figures.
     pub(crate) fn outcome(
         self,
         experiment: &'static str,

@@ -1,4 +1,4 @@
-//! What an outcome answers, in a sentence for each metric: the best contestant beside the first.
+//! The answers of an outcome, in a sentence for each metric: the best contestant beside the first.
 
 use super::grid::{grouped, metric, metrics, number, variant};
 use crate::experiment::Figure;
@@ -9,7 +9,7 @@ pub(super) fn answers(figures: &[Figure]) -> Vec<String> {
     metrics(figures).iter().filter_map(|group| answer(group)).collect()
 }
 
-/// What is better of a unit.
+/// Which values of a unit are better.
 enum Better {
     Less,
     More,
@@ -19,7 +19,7 @@ fn better(unit: &str) -> Option<Better> {
     match unit {
         "ns" | "us" | "µs" | "ms" | "s" | "bytes" | "KiB" | "MiB" | "pages" => Some(Better::Less),
         unit if unit.ends_with("/s") => Some(Better::More),
-        // Of a count nobody knows.
+        // For a count, unknown.
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use zfold_compare::text;
 use crate::experiment::{Figure, Outcome};
 
 /// Returns the records of [`json`](super::json()) as lines under one line of names, each with mean
-/// and standard deviation besides; what is null is empty.
+/// and standard deviation besides; null is empty.
 pub fn csv(outcomes: &[Outcome]) -> String {
     text::csv(outcomes.iter().flat_map(|outcome| &outcome.figures).map(cells))
 }

@@ -5,7 +5,7 @@ use super::grid::Grid;
 /// Columns that go first where there is no room, in this order.
 const SPARED: [&str; 5] = ["mean", "stddev", "max", "min", "published"];
 
-/// What stands between two columns.
+/// The text between two columns.
 const GAP: usize = 2;
 
 /// A grid that fits.

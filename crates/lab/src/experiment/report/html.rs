@@ -14,7 +14,7 @@ use crate::experiment::machine::Machine;
 /// Metrics over several numbers of workers are plotted as curves, times of single calls as
 /// histograms, and statistics of locks as bars; the tables have all figures.
 ///
-/// `question` returns what the experiment of a name asks; the answers stand below it.
+/// `question` returns the question of a named experiment; the answers stand below it.
 pub fn html(
     machine: &Machine,
     outcomes: &[Outcome],

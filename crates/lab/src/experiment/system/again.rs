@@ -1,5 +1,5 @@
-//! This program again, as a process of an experiment: what it is to do is the last argument of the
-//! hidden command `zfold-lab process EXPERIMENT JOB`, in JSON, and its answer a line.
+//! This program again, as a process of an experiment: its job is the last argument of the hidden
+//! command `zfold-lab process EXPERIMENT JOB`, in JSON, and its answer a line.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::experiment::{Error, Settings};
 /// Returns the program.
 ///
 /// # Errors
-/// [`Fault::Missing`] if nobody knows it.
+/// [`Fault::Missing`] if there is no such experiment.
 pub(crate) fn program(settings: &Settings) -> Result<&Path, Fault> {
     let unknown = || Fault::Missing("the program zfold-lab is not known".to_owned());
     settings.lab.as_deref().ok_or_else(unknown)
@@ -36,7 +36,7 @@ pub(crate) fn answer<'a, T: Deserialize<'a>>(line: &'a str) -> Option<T> {
 /// Reads a job.
 ///
 /// # Errors
-/// It is none: somebody else uses the command.
+/// It is none: the command was used by other means.
 pub(crate) fn job<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text)
         .map_err(|_| Error::Other("this command is for the program itself only".to_owned()))

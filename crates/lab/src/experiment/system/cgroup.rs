@@ -1,8 +1,8 @@
 //! A memory cgroup of the experiment's own, of version 1 or 2.
 //!
 //! Its name has the process and a number that is counted up, so that no two are the same; that is
-//! all the atomic is for. What is promised to the clean-up before the folder is made removes it
-//! even if this process is killed.
+//! all the atomic is for. The clean-up is registered before the folder is made, and removes it even
+//! if this process is killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -39,7 +39,7 @@ impl Cgroup {
         let folder = root.join(format!("zfold-lab-{}-{number}", std::process::id()));
         let mut cleanup = Cleanup::new()?;
         let word = quoted(&folder);
-        // A v1 cgroup keeps what nobody unmaps, such as page cache.
+        // A v1 cgroup keeps memory that no process unmaps, such as page cache.
         cleanup.promise(&format!(
             "[ ! -d {word} ] || {{ kill -9 $(cat {word}/cgroup.procs); \
              [ ! -e {word}/memory.force_empty ] || echo 0 >{word}/memory.force_empty; {}; }}",

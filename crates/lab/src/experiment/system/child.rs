@@ -13,7 +13,7 @@ use crate::experiment::harness::turns::Fault;
 
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How long a server may take to end when asked.
+/// How long a server may take to end on request.
 const END_MAX: Duration = Duration::from_secs(10);
 /// How often to look whether it does.
 const LOOK: Duration = Duration::from_millis(5);
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Child {
     name: String,
     process: std::process::Child,
-    /// What it complains of goes here, since a pipe that nobody reads would stop it.
+    /// Its error output goes here, since a pipe without a reader would stop it.
     log: PathBuf,
 }
 
@@ -63,7 +63,7 @@ impl Child {
 
     /// Asks the server to end, and ends it if it does not. Does nothing if it has ended.
     pub(crate) fn end(&mut self) {
-        // One that has been waited for has no number any more.
+        // A process that has been waited for no longer has a number.
         if self.has_ended() {
             return;
         }
@@ -128,7 +128,7 @@ fn not_started(name: &str, error: &std::io::Error) -> Fault {
     })
 }
 
-/// Returns the last line of what a program complained with that says something.
+/// Returns the last line of a program's error output that is not empty.
 pub(crate) fn last_line(text: &str) -> String {
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
     line.unwrap_or("it does not say why").to_owned()

@@ -1,9 +1,9 @@
 //! Undoes what an experiment has set up in the system, also if this process is killed.
 //!
 //! A shell waits for the end of its input, on which this process writes what is to be done, and
-//! then does it, the newest first. The input ends when the guard is dropped, and by the kernel's
-//! hand when the process dies of whatever cause: there is one way to clean up, which every run of
-//! an experiment takes. The shell is in a process group of its own, which Ctrl-C does not reach.
+//! then does it, the newest first. The input ends when the guard is dropped, and the kernel ends it
+//! when the process ends for any reason: there is one way to clean up, which every run of an
+//! experiment takes. The shell is in a process group of its own, which Ctrl-C does not reach.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
-//! What experiments use of the system beside this process: other programs, zram devices, swap and
-//! memory cgroups. Each is set up by a guard, and gone with it; what would stay behind if this
-//! process were killed is undone by [`cleanup`].
+//! The parts of the system that experiments use beside this process: other programs, zram devices,
+//! swap and memory cgroups. Each is set up by a guard, and gone with it; what would stay behind if
+//! this process were killed is undone by [`cleanup`].
 
 pub(crate) mod again;
 pub(crate) mod cgroup;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::cleanup::{Cleanup, patiently, quoted};
 
-/// A folder of this user only. Dropping it removes it with all that is in it, and so does the end
-/// of this process, whatever caused it.
+/// A folder of this user only. Dropping it removes it with its contents, and so does the end of
+/// this process, whatever caused it.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -29,7 +29,7 @@ impl Scratch {
     pub(crate) fn within(parent: &Path) -> io::Result<Self> {
         let mut cleanup = Cleanup::new()?;
         let folder = tempfile::Builder::new().prefix("zfold-lab-").tempdir_in(parent)?;
-        // What runs in it may write a little longer than this process.
+        // Programs in it may write a little longer than this process lives.
         cleanup.promise(&patiently(&format!("rm -rf {}", quoted(folder.path()))))?;
         Ok(Self { path: folder.keep(), _cleanup: cleanup })
     }

@@ -58,7 +58,7 @@ impl Swap {
         Ok(Self { gauge: Gauge::Zswap, _cleanup: cleanup })
     }
 
-    /// Returns what tells how much memory the compressed pages take.
+    /// Returns the source for how much memory the compressed pages take.
     pub(crate) fn gauge(&self) -> Gauge {
         self.gauge.clone()
     }
@@ -74,7 +74,7 @@ pub(crate) enum Gauge {
 }
 
 impl Gauge {
-    /// Returns the bytes of memory; nothing if the system does not tell.
+    /// Returns the bytes of memory; nothing if the system does not report it.
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Zram(path) => super::zram::used_bytes(&fs::read_to_string(path).ok()?),

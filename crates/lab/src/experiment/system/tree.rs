@@ -1,4 +1,4 @@
-//! A program with its descendants: what they cost, and how much anonymous memory they have.
+//! A program with its descendants: their cost, and how much anonymous memory they have.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -19,25 +19,25 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// Of the program and all descendants that were waited for.
     pub(crate) cost: Cost,
-    /// What it printed.
+    /// Its output.
     pub(crate) printed: String,
-    /// What it wrote to its error output.
+    /// Its error output.
     pub(crate) complaint: String,
-    /// The largest value of what was looked at.
+    /// The largest sampled value.
     pub(crate) peak: u64,
 }
 
-/// Runs `command` to its end, and looks at something of its process meanwhile. What takes longer
-/// than `patience` is killed, which its status tells.
+/// Runs `command` to its end, and looks at something of its process meanwhile. A program that takes
+/// longer than `patience` is killed, as its status shows.
 ///
 /// # Errors
-/// The program cannot be started, or the system does not tell what it cost.
+/// The program cannot be started, or the system does not report its cost.
 pub(crate) fn run(
     command: &mut Command,
     patience: Duration,
     mut look: impl FnMut(u32) -> Option<u64>,
 ) -> Result<Ended, Error> {
-    // Files, since a pipe that nobody reads would stop it.
+    // Files, since a pipe without a reader would stop it.
     let (printed, complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(complaint.try_clone()?);
     let (stopwatch, began) = (Stopwatch::of_children()?, Instant::now());

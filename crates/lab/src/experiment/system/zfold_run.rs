@@ -29,7 +29,7 @@ pub(crate) struct ZfoldRun<'a> {
     pub(crate) zfold: &'a Path,
     /// The limit of the program's memory.
     pub(crate) limit_bytes: u64,
-    /// The allocator of what is compressed.
+    /// The allocator of compressed pages.
     pub(crate) allocator: &'a str,
     /// The codec.
     pub(crate) codec: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct ZfoldRun<'a> {
     pub(crate) report: &'a Path,
 }
 
-/// What a run told in the end, as far as experiments use it.
+/// The report of a run, as far as experiments use it.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// Most bytes that compressed pages took, metadata included.

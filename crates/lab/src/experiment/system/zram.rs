@@ -22,7 +22,7 @@ pub(crate) struct Zram {
 
 impl Zram {
     /// Adds a device of `bytes` bytes that compresses by `codec`, as the kernel names it; leaves
-    /// all that are there alone.
+    /// existing ones alone.
     ///
     /// # Errors
     /// [`Fault::Missing`] without zram, this codec or the right to add a device; none is left then.
@@ -58,7 +58,7 @@ impl Zram {
     /// Returns the bytes of memory that the device takes (`mem_used_total`).
     ///
     /// # Errors
-    /// [`Fault::Failed`] if the system does not tell.
+    /// [`Fault::Failed`] if the system does not report it.
     pub(crate) fn used_bytes(&self) -> Result<u64, Fault> {
         let stat = fs::read_to_string(self.used_bytes_path())?;
         let used = used_bytes(&stat);
@@ -92,7 +92,7 @@ impl Zram {
         self.set("compact", "1")
     }
 
-    /// Returns the file that tells the same ([`used_bytes`]).
+    /// Returns the file with the same figure ([`used_bytes`]).
     pub(crate) fn used_bytes_path(&self) -> PathBuf {
         self.attribute("mm_stat")
     }

@@ -1,4 +1,4 @@
-//! Axes: where a value lies, and what stands at its ticks.
+//! Axes: where a value lies, and the labels of its ticks.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(super) struct Axis {
     pub(super) title: String,
     /// The lowest and the highest value.
     range: Range<f64>,
-    /// Values and what stands there.
+    /// Values and their labels.
     ticks: Vec<(f64, String)>,
     is_logarithmic: bool,
 }
@@ -154,7 +154,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// Returns a round number with as few characters as tell it: 20k, 0.05.
+/// Returns a round number with as few characters as possible: 20k, 0.05.
 fn short(value: f64) -> String {
     const SUFFIXES: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (unit, suffix) =

@@ -1,7 +1,7 @@
 //! Plots as SVG: curves over workers, histograms of times, bars of lock statistics.
 //!
-//! A contestant has one colour in all plots of an outcome. What a plot's legend says is returned
-//! beside it and set in the page's own text, which can neither be clipped nor cover a curve.
+//! A contestant has one colour in all plots of an outcome. A plot's legend is returned beside it
+//! and set in the page's own text, which can neither be clipped nor cover a curve.
 
 mod axis;
 
@@ -37,7 +37,7 @@ const NARROW: (u32, u32) = (460, 280);
 /// Share of a group's width that its bars take.
 const BARS: f64 = 0.8;
 
-/// Published figures above so many times the largest that was measured are left to the table.
+/// Published figures above this many times the largest measured one are left to the table.
 const PUBLISHED_BEYOND: f64 = 2.0;
 
 /// Why drawing cannot fail.
@@ -45,10 +45,10 @@ const DRAWN: &str = "a String takes all";
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// A plot with what stands above it.
+/// A plot and the text above it.
 #[derive(Debug)]
 pub(super) struct Plot {
-    /// What is plotted.
+    /// The plotted data.
     pub(super) caption: String,
     /// The contestants and how each is drawn; nothing if there is but one.
     pub(super) legend: Vec<(Mark, String)>,
@@ -128,8 +128,8 @@ pub(super) fn curves(figures: &[&Figure], palette: &Palette<'_>) -> Option<Plot>
     Some(Plot { caption, legend, svg })
 }
 
-/// Draws one contestant's medians, from the smallest to the largest repeat of each, and what was
-/// published.
+/// Draws one contestant's medians, from the smallest to the largest repeat of each, and its
+/// published figures.
 fn curve(chart: &mut Chart<'_, '_>, line: &[&Figure], all: &[&Figure], color: RGBColor) {
     let place = |figure: &Figure, value| (f64::from(figure.workers), value);
     let mut line = line.to_vec();
@@ -211,7 +211,7 @@ pub(super) fn lock_bars(figures: &[&Figure], palette: &Palette<'_>) -> Vec<Plot>
 }
 
 /// Draws the bars of one metric from the bottom of its group up, each contestant's at its place,
-/// and what was published.
+/// and the published figures.
 fn bars(
     chart: &mut Chart<'_, '_>,
     (group, bottom): (f64, f64),
@@ -264,7 +264,7 @@ fn near_values(figures: &[&Figure]) -> Vec<f64> {
     figures.iter().flat_map(of).flatten().filter(|value| value.is_finite()).collect()
 }
 
-/// Returns the marks with what they stand for, that of published figures last, if there are any.
+/// Returns the marks with their meanings, that of published figures last, if there are any.
 fn legend(marks: impl Iterator<Item = (Mark, String)>, figures: &[&Figure]) -> Vec<(Mark, String)> {
     let is_published = figures.iter().any(|figure| figure.published.is_some());
     marks.chain(is_published.then(|| (Mark::Cross, "published".to_owned()))).collect()

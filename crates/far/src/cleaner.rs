@@ -28,7 +28,7 @@ const ROUND_UNITS: usize = (32 << 20) / UNIT;
 /// Most objects of one deletion.
 const DELETE_MAX: usize = 512;
 
-/// Units between two pieces of an object that are rather fetched than asked around: 64 KiB.
+/// Gap between two pieces of an object, in units, that is fetched rather than skipped: 64 KiB.
 const GAP_MAX: u32 = 128;
 
 /// How long an engine that did not answer the last call is asked to delete everything.

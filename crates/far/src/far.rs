@@ -14,7 +14,7 @@
 //! - H3: the cleaner reads the way readers do, and its copies count only for units that have not
 //!   changed since it looked (log/L6).
 //!
-//! Each H2 start anew needs a change by somebody else, and none begins after the deadline.
+//! Each H2 start anew needs a change by another thread, and none begins after the deadline.
 
 use std::io;
 use std::mem;

@@ -59,7 +59,7 @@ impl fmt::Debug for Login {
 pub struct RedisPlace {
     /// The servers that were named: one or more nodes of a cluster, or servers of their own.
     pub servers: Vec<Address>,
-    /// Who to log in as.
+    /// The user's name.
     pub login: Login,
     /// Whether connections are encrypted.
     pub tls: bool,
@@ -99,8 +99,8 @@ impl Place {
     }
 
     /// Reads a place. `variable` returns the value of a variable of the environment:
-    /// `ZFOLD_REDIS_USER` and `ZFOLD_REDIS_PASSWORD` complete the text; those of AWS say where S3
-    /// is and who asks.
+    /// `ZFOLD_REDIS_USER` and `ZFOLD_REDIS_PASSWORD` complete the text; those of AWS name the
+    /// endpoint and the key.
     ///
     /// # Errors
     /// The text names no place, or has a password where all users can see it.

@@ -164,8 +164,8 @@ impl Frontends {
     }
 }
 
-/// Unmounts a file on a thread of its own, because that can take until the last one who has it open
-/// has closed it; returns its path, and the receiver that reports that it is done.
+/// Unmounts a file on a thread of its own, because that can take until the last program that has it
+/// open has closed it; returns its path, and the receiver that reports that it is done.
 fn close_mount(mut frontend: FuseFrontend) -> (PathBuf, Receiver<()>) {
     let (done, closed) = mpsc::channel();
     let path = frontend.path().to_owned();

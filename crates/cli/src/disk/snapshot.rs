@@ -109,7 +109,7 @@ impl SnapshotPlace {
                 fits(self.device_size().map_err(|error| cannot(&error))?)?;
                 store.restore_from(path)
             }
-            // Read once, not checked before as a file is: on an error nobody is served.
+            // Read once, not checked before as a file is: on an error no client is served.
             Self::Object(place) => {
                 let object = opened(place).map_err(|error| cannot(&error))?;
                 let input = object.read().map_err(|error| cannot(&error))?;

@@ -2,10 +2,10 @@
 //!
 //! Two threads: this one starts the manager and does what it says until the run is over;
 //! `zfold-signals` passes on what others send to this process (F1). Whom that reaches is a
-//! [`Recipient`] under a lock, which changes as the run goes on: nobody yet, the program of the
+//! [`Recipient`] under a lock, which changes as the run goes on: none yet, the program of the
 //! baseline, the manager, or this process itself when the program has ended and only a report is to
-//! come. The lock is held while a signal is sent, so a signal reaches the one who is the recipient
-//! then, and none of two.
+//! come. The lock is held while a signal is sent, so a signal reaches the present recipient, and
+//! never two.
 
 use std::collections::HashSet;
 use std::io;

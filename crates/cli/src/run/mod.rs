@@ -16,9 +16,9 @@
 //!   traces. Manager gone: the kernel ends what it traced, and the front says so.
 //! - F4: the front is stopped while the program is, by the manager and in the order of the
 //!   program's stops, so that a shell that sees its job stopped can have the terminal.
-//! - F5: once the program has started, front and manager hold none of the files that it was
-//!   started with but the front its standard error, so nobody waits for an end of file longer than
-//!   for the program's descendants.
+//! - F5: once the program has started, front and manager hold none of the files that it was started
+//!   with but the front its standard error, so a reader waits for an end of file no longer than for
+//!   the program's descendants.
 
 mod attach;
 mod auto;

@@ -8,7 +8,7 @@ use super::record::End;
 /// The recipient of a signal.
 #[derive(Debug)]
 pub(super) enum Recipient {
-    /// Nobody yet; this one came.
+    /// None yet; this one came.
     Nobody(Option<i32>),
     /// The run without a limit; after it this process ends by the signal, if one came.
     Baseline(i32, Option<i32>),

@@ -68,7 +68,7 @@ fn over_a_socket(said: &[u8], hear: fn(UnixStream, Instant) -> EngineError) -> E
     error
 }
 
-/// Looks at what people are told.
+/// Checks the messages for people.
 fn check(error: &EngineError) {
     let told = error.to_string();
     assert!(told.chars().count() <= ERROR_MAX && !told.contains('\n'), "{told}");

@@ -81,8 +81,8 @@ pub(crate) struct RedisEngine {
 }
 
 impl RedisEngine {
-    /// Connects to the servers of `place` and looks whether they are fit: that they let nobody's
-    /// values go for room, and are as many masters as there are to be copies.
+    /// Connects to the servers of `place` and looks whether they are fit: that they evict no values
+    /// for room, and that there are as many masters as copies.
     ///
     /// # Errors
     /// A server cannot be reached by the deadline, refuses, or is not fit; one line that names the

@@ -124,7 +124,7 @@ impl Bucket {
 impl Drop for Bucket {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Nobody waits for a look-up of a name that knows no deadline.
+            // No thread waits for a look-up of a name, which knows no deadline.
             runtime.shutdown_background();
         }
     }

@@ -130,7 +130,8 @@ impl<'a> Upload<'a> {
                     Err(error) if may_pass(&error) && Instant::now() < until => {
                         thread::sleep(PAUSE);
                     }
-                    // Not only those who know no such upload: servers differ in how they say that.
+                    // Not only servers that know no such upload: servers differ in how they say
+                    // that.
                     Err(_) => {
                         let abort = bucket.store().abort_multipart(key, &self.parts.upload);
                         // If it exists all the same, its parts are no longer known.

@@ -72,7 +72,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<(), Failure> {
         }
     };
     say(&done)?;
-    // The other end writes nothing: this is the end of the pipe, when the other side has looked.
+    // Nothing is written: this returns at the end of the pipe, when the other side has looked.
     let _ = io::stdin().read(&mut [0]);
     Ok(())
 }

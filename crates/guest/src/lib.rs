@@ -44,5 +44,6 @@ pub use images::{
 };
 pub use keep::{Begin, End, Front, FrontOptions, Heard, Link, OnLoss, Sockets, Told, renew};
 pub use serve::{
-    Given, GuestState, GuestStats, NoOrigin, Served, Server, ServerOptions, ServerStats, TABLE,
+    Given, GuestState, GuestStats, NoOrigin, NoPageOut, PagedOut, Served, Server, ServerOptions,
+    ServerStats, TABLE,
 };

@@ -26,6 +26,11 @@ pub(super) fn knobs() -> ArgValueCompleter {
     of_words(move || settings::completions().into_iter().chain(of_runs()).collect())
 }
 
+/// Completes the words of `zfold guest set`.
+pub(super) fn guest_knobs() -> ArgValueCompleter {
+    of_words(|| ["limit=none", "resident-limit=none"].map(str::to_owned).into())
+}
+
 /// Completes the words of `zfold ctl writeback`.
 pub(super) fn writeback() -> ArgValueCompleter {
     of_words(|| {
@@ -80,5 +85,6 @@ mod tests {
             ["shrinker_enabled=0", "shrinker_enabled=1"]
         );
         assert!(offered(&knobs(), "nothing").is_empty());
+        assert_eq!(offered(&guest_knobs(), "r"), ["resident-limit="]);
     }
 }

@@ -24,6 +24,10 @@ Examples:
     zfold guest record web off
   Write an image to a file again, for other backends:
     zfold guest export web-2 /var/tmp/web-2.mem
+  Guests whose VMMs hand over the file of their memory: at most 1 GiB from now on, and all of guest
+  17 out
+    zfold guest set resident-limit=1GiB
+    zfold guest page-out 17
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -121,6 +125,34 @@ pub(crate) enum GuestCommand {
         /// Start or stop recording, or forget the recorded pages.
         #[arg(value_enum, default_value_t = Recording::On)]
         what: Recording,
+    },
+    /// Change limits of the server: limit=SIZE of images, resident-limit=SIZE of guests; none
+    /// instead of a size removes a limit.
+    Set {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// A limit and its value, such as resident-limit=512MiB.
+        #[arg(value_name = "NAME=VALUE", required = true, add = complete::guest_knobs())]
+        words: Vec<String>,
+    },
+    /// Take all pages out of guests that can leave, whatever the limit.
+    PageOut {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Number of a guest (zfold guest stat), or an image, for all of its guests [default: all
+        /// guests].
+        #[arg(value_name = "GUEST|IMAGE")]
+        whose: Option<String>,
+    },
+    /// Take no more pages out of guests to meet --resident-limit; page-out works meanwhile.
+    Pause {
+        #[command(flatten)]
+        server: GuestTarget,
+    },
+    /// Take pages out of guests again, after pause.
+    Resume {
+        #[command(flatten)]
+        server: GuestTarget,
     },
     /// Write all images to a file, for --load; an existing file is replaced when the new one is
     /// complete.

@@ -11,6 +11,7 @@ mod metrics;
 pub(crate) mod report;
 mod server;
 mod serving;
+mod steer;
 
 use std::process::ExitCode;
 

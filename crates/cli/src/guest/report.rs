@@ -9,6 +9,7 @@ use zfold_figures::Doc;
 use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, ServerStats, TABLE};
 use zfold_store::StoreStats;
 
+use super::steer::Chosen;
 use crate::shared::clean::clean;
 use crate::shared::figures::{all_of, in_state};
 use crate::shared::size::PAGE_LEN;
@@ -37,6 +38,9 @@ pub(crate) struct GuestsReport {
     /// Most that guests may have in memory of which pages can leave; 0: none leave.
     #[serde(default)]
     pub(crate) resident_limit_bytes: u64,
+    /// No pages leave to meet that.
+    #[serde(default)]
+    pub(crate) paused: bool,
     /// All memory that pages take which left guests.
     #[serde(default)]
     pub(crate) out_held_bytes: u64,
@@ -109,9 +113,10 @@ impl GuestsReport {
     }
 
     /// Adds what guests have that left them.
-    pub(super) fn with_absent(self, store: &StoreStats, limit: Option<u64>) -> Self {
-        let resident_limit_bytes = limit.unwrap_or(0);
-        Self { resident_limit_bytes, out_held_bytes: store.held_bytes(), ..self }
+    pub(super) fn with_absent(self, store: &StoreStats, chosen: &Chosen) -> Self {
+        let resident_limit_bytes = chosen.resident_limit().unwrap_or(0);
+        let (paused, out_held_bytes) = (chosen.is_paused(), store.held_bytes());
+        Self { resident_limit_bytes, paused, out_held_bytes, ..self }
     }
 
     /// Adds what guests were given.
@@ -186,7 +191,11 @@ impl GuestsReport {
         rows.extend(all_of(TABLE, Doc::State, &self.served));
         rows.extend(all_of(TABLE, Doc::State, &self.given));
         if self.resident_limit_bytes > 0 {
-            rows.push(("resident limit", size(self.resident_limit_bytes), "of pages in memory"));
+            let meaning = match self.paused {
+                true => "of pages in memory; paused: none leave to meet it",
+                false => "of pages in memory",
+            };
+            rows.push(("resident limit", size(self.resident_limit_bytes), meaning));
             rows.push(("out held", size(self.out_held_bytes), "memory of pages that left"));
         }
         table(&mut text, TABLE, &rows);

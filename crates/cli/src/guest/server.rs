@@ -17,6 +17,7 @@ use zfold_guest::{ImageError, Images, Imported, Link, Server};
 use zfold_store::files::open_believed;
 
 use super::report::{GuestsReport, SCHEMA};
+use super::steer::{Chosen, Setting};
 use crate::control::protocol::Request;
 use crate::shared::exit::remark;
 
@@ -30,7 +31,7 @@ pub(super) struct Served {
     pub(super) link: Arc<Link>,
     pub(super) renew: Renew,
     pub(super) codec: String,
-    pub(super) resident_limit: Option<u64>,
+    pub(super) chosen: Arc<Chosen>,
     pub(super) started: Instant,
     /// The front's process.
     pub(super) front: u32,
@@ -138,6 +139,10 @@ impl Served {
             ("export", [name, file]) => self.export(name, given(file)?)?,
             ("rm", [name]) => self.remove(name)?,
             ("record", [name, what]) => self.record(name, what)?,
+            ("set", [_, ..]) => self.set(&words)?,
+            ("pause", []) => self.pause(true),
+            ("resume", []) => self.pause(false),
+            ("page-out", [] | [_]) => self.page_out(words.first().copied())?,
             ("save", [file]) => {
                 let saved = self.images.save_to(given(file)?);
                 let saved = saved.map_err(|error| format!("cannot save to {file}: {error}"))?;
@@ -146,7 +151,8 @@ impl Served {
             ("stat", []) => serde_json::to_value(self.report()).expect("numbers and text are JSON"),
             ("shutdown", []) => return Ok((json!({ "stopping": true }), true)),
             (
-                "import" | "hibernate" | "export" | "rm" | "record" | "save" | "stat" | "shutdown",
+                "import" | "hibernate" | "export" | "rm" | "record" | "set" | "pause" | "resume"
+                | "page-out" | "save" | "stat" | "shutdown",
                 _,
             ) => {
                 return Err(format!("{} has other arguments (see zfold guest)", request.command));
@@ -197,6 +203,37 @@ impl Served {
         Ok(json!({ "working_set_pages": image.working_set_pages() }))
     }
 
+    /// Changes settings: all of them, or none.
+    fn set(&self, words: &[&str]) -> Result<Value, String> {
+        let settings: Vec<Setting> =
+            words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+        settings.into_iter().for_each(|setting| {
+            self.chosen.set(setting, &self.images, &self.server);
+        });
+        self.renewed();
+        Ok(self.steered())
+    }
+
+    fn pause(&self, is_paused: bool) -> Value {
+        self.chosen.pause(is_paused, &self.server);
+        self.renewed();
+        self.steered()
+    }
+
+    fn page_out(&self, whose: Option<&str>) -> Result<Value, String> {
+        let done = self.server.page_out(whose).map_err(|error| error.to_string())?;
+        Ok(json!({ "left_pages": done.left_pages, "resident_pages": done.resident_pages }))
+    }
+
+    /// Returns what is set.
+    fn steered(&self) -> Value {
+        json!({
+            "limit_bytes": self.images.store().tunables().limit_bytes.unwrap_or(0),
+            "resident_limit_bytes": self.chosen.resident_limit().unwrap_or(0),
+            "paused": self.chosen.is_paused(),
+        })
+    }
+
     /// Has what changed in the process that stands by, too. Without, it has what was before.
     fn renewed(&self) {
         if let Err(error) = (self.renew)() {
@@ -220,7 +257,7 @@ impl Served {
         };
         report
             .with_store(&self.images.stats(), store.tunables().limit_bytes)
-            .with_absent(&self.images.absent_stats(), self.resident_limit)
+            .with_absent(&self.images.absent_stats(), &self.chosen)
             .with_guests(&self.server.stats())
             .with_images(self.images.list(), &sockets)
     }

@@ -2,7 +2,8 @@
 //!
 //! The first one imports the images; the others are copies of it, or of each other, made while they
 //! were at work (`zfold_guest::renew`), and begin here with the images that were there then. What
-//! a copy finds beside the images is what `Common` holds, which does not change.
+//! a copy finds beside the images is what `Common` holds: it changes by commands only, after which
+//! a new copy is made.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,7 @@ use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, images_optio
 use super::failed::{not_saved, system};
 use super::metrics;
 use super::server::{Renew, Served};
+use super::steer::Chosen;
 use crate::args::{GuestServeArgs, Loss};
 use crate::control::metrics::{TERMS, answer};
 use crate::control::protocol;
@@ -45,6 +47,7 @@ struct Common {
     args: Arc<GuestServeArgs>,
     images: Arc<Images>,
     started: Instant,
+    chosen: Arc<Chosen>,
 }
 
 /// Gets the images, and serves them.
@@ -52,7 +55,8 @@ pub(super) fn first(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
     let channel = channel.map_err(|error| system("use a channel", &error.into()))?;
     let images = opened(args)?;
-    let common = Common { args: Arc::new(args.clone()), images, started: Instant::now() };
+    let chosen = Arc::new(Chosen::new(args.resident_limit.map(|limit| limit.0)));
+    let common = Common { args: Arc::new(args.clone()), images, started: Instant::now(), chosen };
     serve(&common, channel).map(ExitCode::from)
 }
 
@@ -65,10 +69,10 @@ fn next(common: &Common, channel: OwnedFd) -> u8 {
 }
 
 fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
-    let Common { args, images, started } = common;
+    let Common { args, images, started, chosen } = common;
     let mut options = ServerOptions::default();
     options.places = args.max_guests as usize;
-    options.resident_limit = args.resident_limit.map(|limit| limit.0);
+    (options.resident_limit, options.is_paused) = (chosen.resident_limit(), chosen.is_paused());
     options.kill_lost = args.on_loss == Loss::Kill;
     let server = Server::new(Arc::clone(images), options, remark);
     let server = Arc::new(server.map_err(|error| system("make a descriptor", &error))?);
@@ -94,7 +98,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         link,
         renew,
         codec: args.codec.to_string(),
-        resident_limit: args.resident_limit.map(|limit| limit.0),
+        chosen: Arc::clone(chosen),
         started: *started,
         front,
         takeovers,

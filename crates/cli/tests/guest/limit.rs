@@ -55,7 +55,7 @@ impl World {
     fn shrunk(&self) -> Value {
         wait_for(|| {
             let stat = self.server.stat();
-            let resident = stat["resident_pages"].as_u64().expect("a number");
+            let resident = number(&stat, "resident_pages");
             (resident <= LIMIT).then(|| stat.clone()).ok_or(stat)
         })
     }
@@ -67,9 +67,9 @@ fn pages_beyond_a_limit_leave_and_come_back() {
         World::new("pages_beyond_a_limit_leave_and_come_back", "wait").inspect(|world| {
             let stat = world.shrunk();
             assert_eq!(stat["resident_limit_bytes"], LIMIT << 12);
-            let number = |name: &str| stat[name].as_u64().expect("a number");
-            assert!(number("out_pages") >= PAGES - LIMIT - 1, "{stat}");
-            assert!(number("out_held_bytes") > 0 && number("out_held_bytes") < PAGES << 10);
+            assert!(number(&stat, "out_pages") >= PAGES - LIMIT - 1, "{stat}");
+            let held = number(&stat, "out_held_bytes");
+            assert!(held > 0 && held < PAGES << 10);
         })
     else {
         return;
@@ -83,6 +83,82 @@ fn pages_beyond_a_limit_leave_and_come_back() {
     server.refused(&["guest", "hibernate", "1", "asleep", file], &["Full"]);
     server.end();
     assert_eq!(guest.again(), "right");
+}
+
+fn number(stat: &Value, name: &str) -> u64 {
+    stat[name].as_u64().unwrap_or_else(|| panic!("{name}: {stat}"))
+}
+
+#[test]
+fn a_limit_is_paused_changed_and_met_again() {
+    let Some(mut world) = World::new("a_limit_is_paused_changed_and_met_again", "wait") else {
+        return;
+    };
+    world.shrunk();
+    world.server.done(&["guest", "pause"]);
+    assert!(world.server.done(&["guest", "stat"]).contains("paused"));
+    assert_eq!(world.guest.again(), "right");
+    let before = world.server.stat();
+    assert_eq!(world.guest.again(), "right");
+    let after = world.server.stat();
+    // What was asked for before is about to leave still.
+    let left = number(&after, "left_pages_total") - number(&before, "left_pages_total");
+    assert!(left <= 512 && number(&after, "resident_pages") > PAGES / 2, "{after}");
+    world.server.done(&["guest", "resume"]);
+    world.shrunk();
+    world.server.done(&["guest", "set", "resident-limit=2MiB", "limit=64MiB"]);
+    let stat = wait_for(|| {
+        let stat = world.server.stat();
+        if number(&stat, "resident_pages") <= LIMIT / 2 { Ok(stat) } else { Err(stat) }
+    });
+    assert_eq!((number(&stat, "resident_limit_bytes"), &stat["paused"]), (2 << 20, &false.into()));
+    assert_eq!(world.guest.again(), "right");
+    world.server.end();
+}
+
+#[test]
+fn a_guest_that_does_nothing_has_no_page_after_a_page_out() {
+    let test = "a_guest_that_does_nothing_has_no_page_after_a_page_out";
+    let Some(World { server, mut guest, .. }) = World::new(test, "wait") else { return };
+    server.done(&["guest", "set", "resident-limit=none"]);
+    for whose in [&["1"][..], &["web"], &[]] {
+        assert_eq!(guest.again(), "right");
+        let said = server.done(&[&["guest", "page-out"], whose].concat());
+        assert!(said.contains(" left, 0 ") && said.ends_with(" stay\n"), "{said}");
+        let stat = server.stat();
+        assert_eq!(number(&stat, "resident_pages"), 0, "{stat}");
+    }
+    assert_eq!(guest.again(), "right");
+    server.refused(&["guest", "page-out", "2"], &["no guest", "'2'"]);
+    server.end();
+}
+
+#[test]
+fn what_cannot_be_set_changes_nothing() {
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    let refused = |words: &[&str], parts: &[&str]| {
+        server.refused(&[&["guest"], words].concat(), parts);
+    };
+    refused(&["set", "limit=64MiB", "resident-limit=4KiB"], &["1MiB or more"]);
+    refused(&["set", "codec=lz4"], &["resident-limit=SIZE"]);
+    refused(&["page-out"], &["no guest"]);
+    assert_eq!(server.stat()["limit_bytes"], 0);
+    server.end();
+}
+
+#[test]
+fn who_takes_over_begins_with_what_was_set() {
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    server.done(&["guest", "set", "limit=64MiB", "resident-limit=8MiB"]);
+    server.done(&["guest", "pause"]);
+    kill(&server.stat());
+    let stat = wait_for(|| {
+        let stat = server.stat();
+        if stat["takeovers_total"] == 1 { Ok(stat) } else { Err(stat) }
+    });
+    let set = ["limit_bytes", "resident_limit_bytes"].map(|name| number(&stat, name));
+    assert_eq!((set, &stat["paused"]), ([64 << 20, 8 << 20], &true.into()));
+    server.end();
 }
 
 /// What is out was in the memory of the server that was killed.

@@ -19,16 +19,17 @@ pub(super) struct Away {
 }
 
 impl Away {
-    /// Returns what a guest of `pages` pages needs.
+    /// Returns what the guest with this number needs, which has `pages` pages.
     pub(super) fn new(
         images: &Arc<Images>,
         room: &Arc<Room>,
+        number: u64,
         backing: Backing,
         pages: u64,
     ) -> Result<Self, String> {
         let present = backing.present();
         let present = present.map_err(|error| format!("its memfd cannot be searched: {error}"))?;
-        let seat = Seat::new(room).map_err(|error| error.to_string())?;
+        let seat = Seat::new(room, number).map_err(|error| error.to_string())?;
         let keys = images.take_keys(pages).ok_or("there is no room for pages that would leave")?;
         Ok(Self { images: Arc::clone(images), backing, keys, seat, present })
     }

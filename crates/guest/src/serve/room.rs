@@ -1,11 +1,13 @@
 //! The memory that guests whose pages can leave share.
 //!
 //! - M1: after each look, a guest's thread reports how many of its pages are resident. While the
-//!   sum is above the limit, guests are asked for pages, one after the other, until the rest is
-//!   below it. No thread waits for room: pages that were asked for and have not left yet exceed the
-//!   limit.
+//!   sum is above the limit and that is not paused, guests are asked for pages, one after the
+//!   other, until the rest is below it. No thread waits for room: pages that were asked for and
+//!   have not left yet exceed the limit.
 //! - M2: a guest is not asked again before it has reported the result. A guest that has nowhere to
 //!   keep pages is left alone for a while.
+//! - M3: a guest that is told to page out is asked for all of its pages, whatever the limit, until
+//!   it has none or was asked as often as it takes for no page to be spared (policy/P1).
 //!
 //! The lock is held for moments, and no thread waits for anything with it.
 
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use zfold_uffd::policy::{Clock, Era};
+use zfold_uffd::policy::{Clock, Era, Haste};
 
 /// Most pages that a guest is asked for at once.
 const PORTION: u64 = 512;
@@ -29,43 +31,98 @@ struct Guest {
     resident: u64,
     asked: u64,
     until: Option<Instant>,
+    /// How often it is still to be asked for all of its pages (M3).
+    all: usize,
     bell: Arc<OwnedFd>,
+}
+
+impl Guest {
+    fn ask(&mut self, pages: u64) {
+        self.asked = pages;
+        // It fails only if the counter would exceed 64 bits.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// In pages; without a limit, no pages leave to meet it.
+    limit: Option<u64>,
+    is_paused: bool,
     /// Resident pages of all guests, and pages that are asked for.
     resident: u64,
     asked: u64,
     guests: BTreeMap<u64, Guest>,
-    /// The guest that was asked last, and the newest one.
+    /// The guest that was asked last to meet the limit.
     hand: u64,
-    last: u64,
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Room {
-    /// In pages.
-    limit: u64,
     clock: Clock,
     state: Mutex<State>,
 }
 
 impl Room {
-    pub(super) fn new(limit: u64) -> Self {
-        Self { limit, clock: Clock::default(), state: Mutex::default() }
+    /// Returns a room with a limit in pages.
+    pub(super) fn new(limit: Option<u64>, is_paused: bool) -> Self {
+        let state = State { limit, is_paused, ..State::default() };
+        Self { state: Mutex::new(state), ..Self::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(super) fn has_limit(&self) -> bool {
+        self.state().limit.is_some()
+    }
+
+    /// Changes the limit, in pages.
+    pub(super) fn set_limit(&self, limit: Option<u64>) {
+        let mut state = self.state();
+        state.limit = limit;
+        state.press();
+    }
+
+    /// Lets no pages leave to meet the limit, or lets them leave again.
+    pub(super) fn pause(&self, is_paused: bool) {
+        let mut state = self.state();
+        state.is_paused = is_paused;
+        state.press();
+    }
+
+    /// Tells a guest to page out (M3); returns whether its pages can leave.
+    pub(super) fn page_out(&self, number: u64) -> bool {
+        let mut state = self.state();
+        let Some(guest) = state.guests.get_mut(&number) else { return false };
+        // What it was asked for before does not count.
+        guest.all = Haste::ROUNDS + usize::from(guest.asked > 0);
+        state.press();
+        true
+    }
+
+    /// Returns whether a guest is still to page out.
+    pub(super) fn is_paging_out(&self, number: u64) -> bool {
+        let state = self.state();
+        state.guests.get(&number).is_some_and(|guest| guest.all > 0)
+    }
 }
 
 impl State {
-    /// Asks guests for the pages above the limit.
-    fn press(&mut self, limit: u64) {
-        if self.resident <= limit {
+    /// Asks guests for their pages (M3), and for the pages above the limit.
+    fn press(&mut self) {
+        for guest in self.guests.values_mut().filter(|guest| guest.all > 0 && guest.asked == 0) {
+            if guest.resident == 0 {
+                guest.all = 0;
+                continue;
+            }
+            guest.ask(guest.resident);
+            self.asked += guest.asked;
+        }
+        let Some(limit) = self.limit else { return };
+        if self.is_paused || self.resident <= limit {
             return;
         }
         let mut more = (self.resident - (limit - limit / 64)).saturating_sub(self.asked);
@@ -80,10 +137,8 @@ impl State {
             let can = guest.asked == 0 && guest.until.is_none_or(|until| until <= now);
             let portion = guest.resident.min(PORTION).min(more);
             if can && portion > 0 {
-                guest.asked = portion;
+                guest.ask(portion);
                 (self.asked, self.hand, more) = (self.asked + portion, *number, more - portion);
-                // It fails only if the counter would exceed 64 bits.
-                let _ = rustix::io::write(&guest.bell, &1_u64.to_ne_bytes());
             }
         }
     }
@@ -98,16 +153,14 @@ pub(super) struct Seat {
 }
 
 impl Seat {
+    /// Returns the seat of the guest with this number.
+    ///
     /// # Errors
     /// There is no number for a descriptor.
-    pub(super) fn new(room: &Arc<Room>) -> io::Result<Self> {
+    pub(super) fn new(room: &Arc<Room>, number: u64) -> io::Result<Self> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let mut state = room.state();
-        state.last += 1;
-        let number = state.last;
-        let guest = Guest { resident: 0, asked: 0, until: None, bell: Arc::clone(&bell) };
-        state.guests.insert(number, guest);
-        drop(state);
+        let guest = Guest { resident: 0, asked: 0, until: None, all: 0, bell: Arc::clone(&bell) };
+        room.state().guests.insert(number, guest);
         Ok(Self { room: Arc::clone(room), number, bell })
     }
 
@@ -122,8 +175,10 @@ impl Seat {
         if done {
             state.asked -= std::mem::take(&mut guest.asked);
             guest.until = stuck.then(|| Instant::now() + BREAK);
+            // What could not leave now stays.
+            guest.all = if stuck { 0 } else { guest.all.saturating_sub(1) };
         }
-        state.press(self.room.limit);
+        state.press();
         state.guests[&self.number].asked
     }
 
@@ -168,8 +223,8 @@ mod tests {
 
     #[test]
     fn guests_are_asked_one_after_the_other_for_what_is_too_much() {
-        let room = Arc::new(Room::new(1000));
-        let seats: Vec<_> = (0..3).map(|_| Seat::new(&room).expect("a descriptor")).collect();
+        let room = Arc::new(Room::new(Some(1000), false));
+        let seats = [1, 2, 3].map(|number| Seat::new(&room, number).expect("a descriptor"));
         assert_eq!(seats[0].say(900, false, false), 0);
         assert_eq!(seats[1].say(100, false, false), 0);
         // 16 more than 1,000, and 15 so that it is not the same again at once.
@@ -189,10 +244,55 @@ mod tests {
 
     #[test]
     fn who_has_nowhere_to_keep_pages_is_left_alone() {
-        let room = Arc::new(Room::new(100));
-        let seat = Seat::new(&room).expect("a descriptor");
+        let room = Arc::new(Room::new(Some(100), false));
+        let seat = Seat::new(&room, 1).expect("a descriptor");
         assert_eq!(seat.say(300, false, false), 201);
         assert_eq!(seat.say(300, true, true), 0);
         assert_eq!(seat.say(301, false, false), 0);
+    }
+
+    #[test]
+    fn a_limit_can_change_and_pause() {
+        let room = Arc::new(Room::new(Some(100), true));
+        let seat = Seat::new(&room, 1).expect("a descriptor");
+        assert_eq!(seat.say(300, false, false), 0);
+        room.pause(false);
+        assert!(rings(&seat));
+        assert_eq!(seat.say(300, false, false), 201);
+        room.pause(true);
+        assert_eq!(seat.say(99, true, false), 0);
+        room.set_limit(Some(50));
+        assert_eq!(seat.say(99, false, false), 0, "it is paused");
+        room.pause(false);
+        assert_eq!(seat.say(99, false, false), 49);
+        room.set_limit(None);
+        assert_eq!(seat.say(90, true, false), 0);
+    }
+
+    #[test]
+    fn who_is_told_to_page_out_is_asked_for_all_until_none_is_spared() {
+        let room = Arc::new(Room::new(None, true));
+        let seats = [7, 9].map(|number| Seat::new(&room, number).expect("a descriptor"));
+        assert_eq!(seats.each_ref().map(|seat| seat.say(2000, false, false)), [0, 0]);
+        assert!(!room.page_out(8) && room.page_out(7) && !room.is_paging_out(9));
+        assert!(rings(&seats[0]) && !rings(&seats[1]));
+        assert_eq!(seats[0].say(2000, false, false), 2000);
+        assert_eq!(seats[0].say(30, true, false), 30, "which were spared");
+        assert!(room.is_paging_out(7));
+        assert_eq!(seats[0].say(0, true, false), 0);
+        assert!(!room.is_paging_out(7));
+        // Pages come back as fast as they leave.
+        assert!(room.page_out(9));
+        let mut rounds = 0;
+        while seats[1].say(2000, rounds > 0, false) > 0 {
+            rounds += 1;
+        }
+        assert!(!room.is_paging_out(9) && rounds == Haste::ROUNDS);
+        assert!(room.page_out(9));
+        assert_eq!(seats[1].say(2000, false, false), 2000);
+        assert_eq!(seats[1].say(2000, true, true), 0, "there is nowhere to keep them");
+        drop(seats);
+        let state = room.state();
+        assert_eq!((state.resident, state.asked), (0, 0));
     }
 }

@@ -20,6 +20,7 @@ use zfold_uffd::page::PAGE;
 
 use super::figures::{Figures, Given, GuestState, GuestStats, Served, ServerStats};
 use super::origin::NoOrigin;
+use super::page_out::{NoPageOut, PagedOut};
 use super::room::Room;
 use crate::images::{Images, Origin};
 
@@ -27,6 +28,9 @@ use crate::images::{Images, Origin};
 /// before an error is returned; and the wait between two checks.
 const MOMENT: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_millis(1);
+
+/// How long to wait for pages to leave that were told to.
+const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
 
 /// The limits of a server.
 #[derive(Clone, Debug)]
@@ -38,8 +42,11 @@ pub struct ServerOptions {
     pub handshake: Duration,
     /// How long a fault may wait before it is reported.
     pub patience: Duration,
-    /// Most resident bytes of all guests whose pages can leave; without a limit, no pages leave.
+    /// Most resident bytes of all guests whose pages can leave. Without a limit, no pages of guests
+    /// that arrive can leave.
     pub resident_limit: Option<u64>,
+    /// No pages leave to meet that limit yet.
+    pub is_paused: bool,
     /// Guests whose pages were lost with another server are killed; otherwise they wait.
     pub kill_lost: bool,
 }
@@ -47,7 +54,8 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
-        Self { places: 1024, handshake, patience, resident_limit: None, kill_lost: false }
+        let (resident_limit, is_paused, kill_lost) = (None, false, false);
+        Self { places: 1024, handshake, patience, resident_limit, is_paused, kill_lost }
     }
 }
 
@@ -65,8 +73,7 @@ struct Guests {
 pub(super) struct Shared {
     pub(super) images: Arc<Images>,
     pub(super) options: ServerOptions,
-    /// Set if guests have a limit.
-    pub(super) room: Option<Arc<Room>>,
+    pub(super) room: Arc<Room>,
     /// How long faults waited, in nanoseconds.
     pub(super) latencies: Histogram,
     /// Places that are taken. An accepting thread adds one if it finds the count below the limit.
@@ -96,7 +103,7 @@ impl Shared {
         let limit = options.resident_limit.map(|limit| limit / PAGE as u64);
         Ok(Self {
             images,
-            room: limit.map(|limit| Arc::new(Room::new(limit))),
+            room: Arc::new(Room::new(limit, options.is_paused)),
             options,
             latencies: Histogram::default(),
             taken: AtomicUsize::new(0),
@@ -174,6 +181,36 @@ impl Shared {
         drop(guests);
         self.leave_place();
         self.fewer.notify_all();
+    }
+
+    /// Has the pages of guests leave: of that of a number, or of all of an image, or of all.
+    pub(super) fn page_out(&self, whose: Option<&str>) -> Result<PagedOut, NoPageOut> {
+        let left = |guests: &[Arc<Figures>]| -> u64 {
+            guests.iter().map(|guest| guest.stats().given.left_pages_total).sum()
+        };
+        let guests = self.guests().now.clone();
+        let name = whose.unwrap_or_default();
+        let is_it = |guest: &&Arc<Figures>| guest.number().to_string() == name;
+        let mut meant: Vec<_> = guests.iter().filter(is_it).cloned().collect();
+        if meant.is_empty() {
+            meant = guests;
+            meant.retain(|guest| whose.is_none_or(|image| guest.image() == image));
+        }
+        if meant.is_empty() {
+            return Err(NoPageOut::Missing(name.to_owned()));
+        }
+        let before = left(&meant);
+        let until = Instant::now() + PAGE_OUT_MAX;
+        meant.retain(|guest| self.room.page_out(guest.number()));
+        if meant.is_empty() {
+            return Err(NoPageOut::Stays);
+        }
+        let is_leaving = |guest: &Arc<Figures>| self.room.is_paging_out(guest.number());
+        while meant.iter().any(is_leaving) && Instant::now() < until {
+            thread::sleep(BREATH);
+        }
+        let resident = meant.iter().map(|guest| guest.stats().resident_pages).sum();
+        Ok(PagedOut { left_pages: left(&meant).saturating_sub(before), resident_pages: resident })
     }
 
     /// Returns what a Diff snapshot of a guest builds on.

@@ -132,7 +132,7 @@ fn away(
     files: Vec<OwnedFd>,
 ) -> Option<Away> {
     let Session { shared, figures, descriptor, .. } = session;
-    let room = shared.room.as_ref()?;
+    let room = shared.room.has_limit().then_some(&shared.room)?;
     let made = if places.is_empty() {
         Err("its VMM did not hand over a file of its memory".to_owned())
     } else {
@@ -141,7 +141,7 @@ fn away(
             Ok(backing)
         });
         let units = regions.last().map_or(0, |last| last.units().end);
-        let away = |backing| Away::new(&shared.images, room, backing, units);
+        let away = |backing| Away::new(&shared.images, room, figures.number(), backing, units);
         backing.map_err(|error| error.to_string()).and_then(away)
     };
     let say = |told: &String| {

@@ -78,15 +78,20 @@ fn hammered(name: &str, message: &str, seed: u64) {
     settle(&world, limit);
     let (began, before) = (Measured::now(), world.server.stats().given);
     let told = guest.ask(&format!("hammer-{message} {ROUNDS} {seed}"));
-    let (used, after) = (Measured::now(), world.server.stats().given);
+    let (used, stats) = (Measured::now(), world.server.stats());
     assert_eq!(told, "right");
+    let after = stats.given;
     let left = after.left_pages_total - before.left_pages_total;
     println!(
         "{left} pages {name} under threads that use them: {}; {} came back, {} were written to \
-         before they left; {:.0} ms by the clock",
+         before they left; {} of {limit} are resident; a fault waited {:.1} us (p50), {:.1} (p99); \
+         {:.0} ms by the clock",
         per_page(used.cpu - began.cpu, left),
         after.faults_total - before.faults_total,
         after.stayed_pages_total - before.stayed_pages_total,
+        stats.served.resident_pages,
+        stats.served.fault_p50_ns as f64 / 1e3,
+        stats.served.fault_p99_ns as f64 / 1e3,
         (used.wall - began.wall).as_secs_f64() * 1e3,
     );
 }

@@ -2,7 +2,8 @@
 //!
 //! A resident unit is first frozen: protected from writes. Its contents are read from the file and
 //! kept, unless they equal those of the image. If it is still frozen then, it is taken out of the
-//! file.
+//! file. Units near each other are protected and taken out together, over absent units between them
+//! (L7).
 //!
 //! - L1: a unit is taken out only if no write to it was allowed since before it was read: every
 //!   step that allows one removes the unit from the batch first. There are two such steps: lifting
@@ -20,6 +21,9 @@
 //!   out, and by nobody else. A unit that is in the file is the guest's, whatever the bits say: a
 //!   server ended in between. (A successor cannot recognize another process's page: L4 holds as
 //!   long as one server lives.)
+//! - L7: a unit between two that are taken out together is not resident, and out or unsettled: what
+//!   is in the file there is another process's, and not what the guest gets (L4). A unit that was
+//!   given up can still be in the file.
 
 use std::ops::Range;
 
@@ -28,7 +32,7 @@ use zfold_uffd::page::PAGE;
 
 use super::fault::{Filled, Put, Why};
 use super::guest::{Guest, PIECE};
-use super::leaving::{Batch, Found, Leaving, RUN};
+use super::leaving::{Batch, Found, Leaving, stretches};
 use super::space::{Image, Space, load};
 
 /// A step that is broken.
@@ -46,6 +50,8 @@ pub(super) enum Broken {
     OthersAreOurs,
     /// A unit that was given up is still out.
     GivenUpIsOut,
+    /// Whatever lies between two units is taken out with them.
+    GapsAreAbsent,
 }
 
 impl Guest {
@@ -264,8 +270,8 @@ impl Guest {
             return self.let_all_go(space);
         }
         let Some(batch) = &leaving.batch else { return self.freeze(space) };
-        if let Some(units) = batch.run(batch.next, PIECE) {
-            return self.copy_out(units, space, image);
+        if batch.run(1).is_some() {
+            return self.copy_out(space, image);
         }
         let batch = leaving.batch.take().expect("as above");
         self.take_out(&batch, space);
@@ -275,12 +281,10 @@ impl Guest {
     /// Abandons the batch.
     fn let_all_go(&mut self, space: &mut impl Space) -> Filled {
         let batch = self.leaving.as_ref().and_then(|leaving| leaving.batch.clone());
-        let Some(Batch { units, .. }) = batch else { return Filled::To(0) };
-        for unit in units {
-            if self.leaving.as_ref().is_some_and(|leaving| leaving.is_frozen(unit)) {
-                // Who writes to what is protected still is let go then.
-                let _ = self.let_write(unit, space);
-            }
+        let Some(batch) = batch else { return Filled::To(0) };
+        for unit in batch.frozen() {
+            // Who writes to what is protected still is let go then.
+            let _ = self.let_write(unit, space);
         }
         if let Some(leaving) = &mut self.leaving {
             leaving.batch = None;
@@ -288,41 +292,84 @@ impl Guest {
         Filled::To(0)
     }
 
+    /// Returns whether nothing of a unit is in the file, but for another process's page (L7).
+    fn is_absent(&self, unit: u64) -> bool {
+        #[cfg(test)]
+        if self.is_broken(Broken::GapsAreAbsent) {
+            return true;
+        }
+        let is_resident = self.leaving.as_ref().is_some_and(|leaving| leaving.is_resident(unit));
+        !is_resident && self.is_others(unit)
+    }
+
     /// Freezes the next units that leave.
     fn freeze(&mut self, space: &mut impl Space) -> Filled {
         let (table, now) = (&self.table, space.era());
         let Some(leaving) = &mut self.leaving else { return Filled::To(0) };
-        let units = match leaving.search(|unit| table.region(unit).units().end, now) {
+        let is_absent = |unit| table.is_out(unit) || !table.is_settled(unit);
+        let units = match leaving.search(|unit| table.region(unit).units().end, is_absent, now) {
             Found::Units(units) => units,
             Found::More => return Filled::To(1),
             Found::Nothing => return Filled::To(0),
         };
-        let of = table.place(units.start).at..table.place(units.end - 1).at + PAGE;
-        match space.protect(of.clone(), true) {
-            Ok(()) => leaving.freeze(units),
-            Err(Errno::SRCH) => return Filled::Gone,
-            Err(Errno::AGAIN) => return Filled::Again(0),
-            Err(_) => {
-                // A part of it is no longer mapped.
-                let _ = space.protect(of, false);
-                units.for_each(|unit| leaving.gone(unit));
+        let mut frozen = Vec::with_capacity(units.len());
+        for units in stretches(units.into_iter(), |unit| self.is_absent(unit)) {
+            let of = self.range(&units);
+            match space.protect(of.clone(), true) {
+                Ok(()) => frozen.extend(units),
+                Err(Errno::SRCH) => return Filled::Gone,
+                Err(Errno::AGAIN) if frozen.is_empty() => return Filled::Again(0),
+                // The others will be found another time.
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    // A part of it is no longer mapped.
+                    let _ = space.protect(of, false);
+                    let leaving = self.leaving.as_mut().expect("as above");
+                    units.into_iter().for_each(|unit| leaving.gone(unit));
+                }
+            }
+        }
+        if !frozen.is_empty() {
+            self.leaving.as_mut().expect("as above").freeze(frozen);
+        }
+        Filled::To(1)
+    }
+
+    /// Returns the addresses from the first to the last of some units.
+    fn range(&self, units: &[u64]) -> Range<usize> {
+        self.table.place(units[0]).at..self.table.place(units[units.len() - 1]).at + PAGE
+    }
+
+    /// Reads a part of the batch, and keeps pages that differ from the image.
+    fn copy_out(&mut self, space: &mut impl Space, image: &impl Image) -> Filled {
+        let mut most = PIECE as usize;
+        while most > 0 {
+            let batch = self.leaving.as_ref().and_then(|leaving| leaving.batch.as_ref());
+            let Some(places) = batch.and_then(|batch| batch.run(most)) else { break };
+            let units = batch.map(|batch| batch.units[places.clone()].to_vec());
+            most -= places.len();
+            if self.copy_run(&units.unwrap_or_default(), space, image).is_err() {
+                return Filled::Gone;
+            }
+            if let Some(batch) = self.leaving.as_mut().and_then(|leaving| leaving.batch.as_mut()) {
+                batch.next = places.end;
             }
         }
         Filled::To(1)
     }
 
-    /// Reads a part of the batch, and keeps pages that differ from the image.
-    fn copy_out(
+    /// Reads adjacent units of the batch, and keeps pages that differ from the image; fails if the
+    /// guest is gone.
+    fn copy_run(
         &mut self,
-        units: Range<u64>,
+        units: &[u64],
         space: &mut impl Space,
         image: &impl Image,
-    ) -> Filled {
-        let first = self.table.place(units.start);
+    ) -> Result<(), ()> {
         let mut bytes = std::mem::take(&mut self.buffer);
-        bytes.resize((units.end - units.start) as usize * PAGE, 0);
-        let read = space.fetch(first.at, &mut bytes);
-        for (unit, page) in units.clone().zip(bytes.chunks_exact(PAGE)) {
+        bytes.resize(units.len() * PAGE, 0);
+        let read = space.fetch(self.range(units).start, &mut bytes);
+        for (&unit, page) in units.iter().zip(bytes.chunks_exact(PAGE)) {
             let is_kept = read && !self.is_image(unit, page, image);
             let has_room = read && (!is_kept || space.keep(unit, page));
             let leaving = self.leaving.as_mut().expect("there is a batch");
@@ -333,15 +380,12 @@ impl Guest {
             if !has_room {
                 leaving.stuck();
                 if let Put::Gone = self.let_write(unit, space) {
-                    return Filled::Gone;
+                    return Err(());
                 }
             }
         }
         self.buffer = bytes;
-        if let Some(batch) = self.leaving.as_mut().and_then(|leaving| leaving.batch.as_mut()) {
-            batch.next = units.end;
-        }
-        Filled::To(1)
+        Ok(())
     }
 
     /// Returns whether a page equals the image's, so that it need not be kept (L2).
@@ -361,25 +405,24 @@ impl Guest {
 
     /// Takes units that are still frozen out of the file.
     fn take_out(&mut self, batch: &Batch, space: &mut impl Space) {
-        let (mut from, mut left) = (batch.units.start, 0);
-        while let Some(units) = batch.run(from, RUN) {
-            from = units.end;
-            let of = self.table.place(units.start).at..self.table.place(units.end - 1).at + PAGE;
+        let mut left = 0;
+        for units in stretches(batch.frozen(), |unit| self.is_absent(unit)) {
+            let of = self.range(&units);
             #[cfg(test)]
             if self.is_broken(Broken::PunchFirst) {
                 space.punch(of.clone());
             }
-            for unit in units.clone() {
+            for &unit in &units {
                 match batch.is_kept(unit) {
                     true => self.table.set_out(unit, true),
                     false => self.table.unsettle(unit),
                 }
             }
             if space.punch(of.clone()) {
-                left += units.end - units.start;
+                left += units.len() as u64;
                 let (leaving, now) =
                     (self.leaving.as_mut().expect("there is a batch"), space.era());
-                units.for_each(|unit| leaving.left(unit, now));
+                units.into_iter().for_each(|unit| leaving.left(unit, now));
                 continue;
             }
             // Nothing was taken out.

@@ -99,6 +99,9 @@ pub(super) struct Kernel {
     pub(super) room: Cell<bool>,
     pub(super) clock: Clock,
     pub(super) touches: u64,
+    /// Calls that protected pages, and calls that took them out.
+    pub(super) protects: u64,
+    pub(super) punches: u64,
     /// Nobody does anything between two calls.
     pub(super) is_quiet: bool,
 }
@@ -132,6 +135,8 @@ impl Kernel {
             room: Cell::new(true),
             clock: Clock::default(),
             touches: 0,
+            protects: 0,
+            punches: 0,
             is_quiet: false,
             random,
         }
@@ -306,6 +311,7 @@ impl Space for Kernel {
 impl Files for Kernel {
     fn protect(&mut self, of: Range<usize>, on: bool) -> Result<(), Errno> {
         self.call();
+        self.protects += u64::from(on);
         if self.is_changing() {
             return Err(Errno::AGAIN);
         }
@@ -352,6 +358,7 @@ impl Files for Kernel {
 
     fn punch(&mut self, of: Range<usize>) -> bool {
         self.call();
+        self.punches += 1;
         self.pages[Self::numbers(&of)].fill(Page::default());
         self.call();
         true

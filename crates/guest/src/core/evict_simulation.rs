@@ -168,8 +168,29 @@ fn every_broken_twin_of_pages_that_leave_is_caught() {
         Twin::Core(Broken::PunchFirst),
         Twin::Core(Broken::OthersAreOurs),
         Twin::Core(Broken::GivenUpIsOut),
+        Twin::Core(Broken::GapsAreAbsent),
     ];
     let is_missed = |twin: &Twin| (0..400).all(|seed| catch_unwind(|| run(seed, *twin)).is_ok());
     let missed: Vec<_> = twins.into_iter().filter(is_missed).collect();
     assert!(missed.is_empty(), "not caught: {missed:?}");
+}
+
+/// Every second page is in the file. One call for each would take most of the time.
+#[test]
+fn scattered_pages_are_protected_and_taken_out_by_a_call_for_each_region() {
+    let mut kernel = Kernel::new(Twin::None, Random::new(1));
+    kernel.is_quiet = true;
+    for number in (0..PAGES).step_by(2) {
+        let page = &mut kernel.pages[number];
+        (page.word, page.mapped) = (Some(kernel.right[number]), true);
+    }
+    let (mut guest, _) = begin(&Kept::of(PAGES as u64), &mut kernel, false);
+    for turn in 0..40 {
+        if let Some(leaving) = guest.leaving().filter(|leaving| !leaving.is_busy()) {
+            leaving.ask(PAGES as u64);
+        }
+        guest.step(&mut kernel, &Words, turn);
+    }
+    assert_eq!((guest.counts.left, kernel.present()), (PAGES as u64 / 2, Vec::new()));
+    assert_eq!((kernel.protects, kernel.punches), (2, 2));
 }

@@ -7,8 +7,15 @@ use std::ops::Range;
 
 use zfold_uffd::policy::{Era, Haste, Past};
 
-/// Most units of a batch: they are protected by one call, and taken out by few.
-pub(super) const RUN: u64 = 64;
+/// Most units of a batch, and most units from its first to its last.
+pub(super) const RUN: usize = 64;
+const SPAN: u64 = 512;
+
+/// Most stretches of a batch: each is protected by a call, and taken out by another one.
+const STRETCHES: usize = 16;
+
+/// Most absent units between two units of a stretch.
+const GAP: u64 = 32;
 
 /// Units that the hand passes in one search.
 const SEARCH: u64 = 4096;
@@ -37,12 +44,13 @@ impl Set {
     }
 }
 
-/// Adjacent units that are about to leave: they were protected together.
-#[derive(Clone, Debug)]
+/// Units that are about to leave: they were protected one shortly after the other.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Batch {
-    pub(super) units: Range<u64>,
-    /// The unit to copy next.
-    pub(super) next: u64,
+    /// In order.
+    pub(super) units: Vec<u64>,
+    /// The place in `units` of the one to copy next.
+    pub(super) next: usize,
     /// A bit for each frozen unit: no write to it was allowed (evict/L1).
     frozen: u64,
     /// Of these, units that were kept; units that were copied and not kept equal the image's.
@@ -50,18 +58,17 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    fn new(units: Range<u64>) -> Self {
-        let len = units.end - units.start;
-        let frozen = u64::MAX >> (64 - len);
-        Self { next: units.start, units, frozen, kept: 0 }
+    fn new(units: Vec<u64>) -> Self {
+        let frozen = u64::MAX >> (RUN - units.len());
+        Self { units, next: 0, frozen, kept: 0 }
     }
 
     fn bit(&self, unit: u64) -> u64 {
-        1 << (unit - self.units.start)
+        self.units.binary_search(&unit).map_or(0, |place| 1 << place)
     }
 
     pub(super) fn is_frozen(&self, unit: u64) -> bool {
-        self.units.contains(&unit) && self.frozen & self.bit(unit) != 0
+        self.frozen & self.bit(unit) != 0
     }
 
     pub(super) fn is_kept(&self, unit: u64) -> bool {
@@ -72,20 +79,53 @@ impl Batch {
         self.kept |= self.bit(unit);
     }
 
-    /// Returns the first run of frozen units from `from` on, at most `most` of them.
-    pub(super) fn run(&self, from: u64, most: u64) -> Option<Range<u64>> {
-        let first = (from..self.units.end).find(|unit| self.is_frozen(*unit))?;
-        let len =
-            (first..self.units.end.min(first + most)).take_while(|unit| self.is_frozen(*unit));
-        Some(first..first + len.count() as u64)
+    /// Returns the units that are still frozen.
+    pub(super) fn frozen(&self) -> impl Iterator<Item = u64> {
+        let places = self.units.iter().enumerate();
+        places.filter(|(place, _)| self.frozen >> place & 1 == 1).map(|(_, unit)| *unit)
     }
+
+    /// Returns the places of the next adjacent units that are frozen and not copied, at most `most`
+    /// of them.
+    pub(super) fn run(&self, most: usize) -> Option<Range<usize>> {
+        let is_frozen = |place: &usize| self.frozen >> place & 1 == 1;
+        let first = (self.next..self.units.len()).find(is_frozen)?;
+        let is_next = |place: &usize| {
+            is_frozen(place) && self.units[*place] - self.units[first] == (place - first) as u64
+        };
+        let len = (first..self.units.len().min(first + most)).take_while(is_next).count();
+        Some(first..first + len)
+    }
+}
+
+/// Returns the stretches of units: from the first to the last of neighbours between which nothing
+/// but a few units are that `is_absent` returns.
+pub(super) fn stretches(
+    units: impl Iterator<Item = u64>,
+    is_absent: impl Fn(u64) -> bool,
+) -> Vec<Vec<u64>> {
+    let mut all: Vec<Vec<u64>> = Vec::new();
+    for unit in units {
+        match all.last_mut() {
+            Some(stretch) if is_joined(stretch[stretch.len() - 1], unit, &is_absent) => {
+                stretch.push(unit);
+            }
+            _ => all.push(vec![unit]),
+        }
+    }
+    all
+}
+
+/// Returns whether a unit belongs to the stretch that ends with the one `before`.
+fn is_joined(before: u64, unit: u64, is_absent: impl Fn(u64) -> bool) -> bool {
+    unit - before <= GAP + 1 && (before + 1..unit).all(is_absent)
 }
 
 /// What the hand has found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Units that leave.
-    Units(Range<u64>),
+    /// Units that leave, in order.
+    Units(Vec<u64>),
     /// None yet.
     More,
     /// None is asked for, or the hand spares all that are left.
@@ -189,11 +229,6 @@ impl Leaving {
         self.pasts[unit as usize] = Past::UNKNOWN;
     }
 
-    /// Returns whether a unit is frozen.
-    pub(super) fn is_frozen(&self, unit: u64) -> bool {
-        self.batch.as_ref().is_some_and(|batch| batch.is_frozen(unit))
-    }
-
     /// Takes a unit out of the batch; returns whether it was kept already, if it was in it.
     pub(super) fn stay(&mut self, unit: u64) -> Option<bool> {
         let batch = self.batch.as_mut().filter(|batch| batch.is_frozen(unit))?;
@@ -202,12 +237,18 @@ impl Leaving {
     }
 
     /// Makes a batch of units.
-    pub(super) fn freeze(&mut self, units: Range<u64>) {
+    pub(super) fn freeze(&mut self, units: Vec<u64>) {
         self.batch = Some(Batch::new(units));
     }
 
-    /// Has the hand look for adjacent units to leave, within one region; `end_of` returns its end.
-    pub(super) fn search(&mut self, end_of: impl Fn(u64) -> u64, now: Era) -> Found {
+    /// Has the hand look for units to leave, near each other and within one region; `end_of`
+    /// returns its end, and `is_absent` whether a unit that is not resident is not in the file.
+    pub(super) fn search(
+        &mut self,
+        end_of: impl Fn(u64) -> u64,
+        is_absent: impl Fn(u64) -> bool,
+        now: Era,
+    ) -> Found {
         let units = self.pasts.len() as u64;
         if self.asked == 0 || self.is_shared {
             self.asked = 0;
@@ -222,23 +263,30 @@ impl Leaving {
             if !self.leaves(now) {
                 continue;
             }
-            let end = end_of(first).min(first + RUN.min(self.asked));
-            while self.hand > first && self.hand < end && self.leaves(now) {}
-            // The hand may have passed a unit that stays.
-            let len =
-                (first..end).take_while(|unit| self.rounds[*unit as usize] == u8::MAX).count();
-            let run = first..first + len as u64;
-            run.clone().for_each(|unit| self.rounds[unit as usize] = 0);
-            self.asked -= len as u64;
+            let end = end_of(first).min(first + SPAN);
+            let most = RUN.min(self.asked as usize);
+            let (mut found, mut parts) = (vec![first], 1);
+            while found.len() < most && (first + 1..end).contains(&self.hand) && parts < STRETCHES {
+                let unit = self.hand;
+                if self.passed >= units {
+                    break;
+                }
+                if self.leaves(now) {
+                    let is_absent = |unit| !self.is_resident(unit) && is_absent(unit);
+                    parts += usize::from(!is_joined(found[found.len() - 1], unit, is_absent));
+                    found.push(unit);
+                }
+            }
+            self.asked -= found.len() as u64;
             if self.asked == 0 {
                 self.tries = 0;
             }
-            return Found::Units(run);
+            return Found::Units(found);
         }
         Found::More
     }
 
-    /// Moves the hand over a unit; returns whether that unit leaves, and marks it.
+    /// Moves the hand over a unit; returns whether that unit leaves.
     fn leaves(&mut self, now: Era) -> bool {
         let at = self.hand as usize;
         self.hand = (self.hand + 1) % self.pasts.len() as u64;
@@ -247,7 +295,7 @@ impl Leaving {
             return false;
         }
         let spared = Haste::after(self.tries).pass(self.rounds[at], self.pasts[at], now);
-        self.rounds[at] = spared.unwrap_or(u8::MAX);
+        self.rounds[at] = spared.unwrap_or(0);
         spared.is_none()
     }
 }
@@ -258,30 +306,56 @@ mod tests {
 
     use super::*;
 
-    fn end(unit: u64) -> u64 {
-        if unit < 100 { 100 } else { 300 }
+    fn search(leaving: &mut Leaving, clock: &Clock) -> Found {
+        let end = |unit| if unit < 100 { 100 } else { 1300 };
+        leaving.search(end, |unit| unit != 150, clock.now())
     }
 
     #[test]
-    fn runs_lie_in_one_region_and_have_what_is_there_alone() {
-        let (mut leaving, clock) = (Leaving::new(300), Clock::default());
+    fn a_batch_lies_in_one_region_and_has_what_is_there_alone() {
+        let (mut leaving, clock) = (Leaving::new(1300), Clock::default());
         (90..110).chain([200]).for_each(|unit| leaving.came(unit, clock.now()));
         clock.advance(100, 100);
-        assert_eq!(leaving.search(end, clock.now()), Found::Nothing, "nobody asks");
+        assert_eq!(search(&mut leaving, &clock), Found::Nothing, "nobody asks");
         leaving.ask(15);
         let mut found = Vec::new();
-        while let Found::Units(units) = leaving.search(end, clock.now()) {
-            units.clone().for_each(|unit| leaving.left(unit, clock.now()));
+        while let Found::Units(units) = search(&mut leaving, &clock) {
+            units.iter().for_each(|unit| leaving.left(*unit, clock.now()));
             found.push(units);
         }
-        assert_eq!(found, [90..100, 100..105]);
+        assert_eq!(found, [(90..100).collect::<Vec<_>>(), (100..105).collect()]);
         leaving.ask(100);
-        assert_eq!(leaving.search(end, clock.now()), Found::Units(105..110));
-        (105..110).for_each(|unit| leaving.left(unit, clock.now()));
-        assert_eq!(leaving.search(end, clock.now()), Found::Units(200..201));
-        leaving.left(200, clock.now());
-        assert_eq!(leaving.search(end, clock.now()), Found::Nothing, "none is left");
+        let rest: Vec<_> = (105..110).chain([200]).collect();
+        assert_eq!(search(&mut leaving, &clock), Found::Units(rest.clone()));
+        rest.into_iter().for_each(|unit| leaving.left(unit, clock.now()));
+        assert_eq!(search(&mut leaving, &clock), Found::Nothing, "none is left");
         assert!(leaving.resident() == 0 && !leaving.is_busy());
+    }
+
+    #[test]
+    fn a_batch_ends_with_its_span_its_units_or_its_stretches() {
+        let clock = Clock::default();
+        let found = |units: Vec<u64>| {
+            let mut leaving = Leaving::new(1300);
+            units.into_iter().for_each(|unit| leaving.came(unit, clock.now()));
+            clock.advance(100, 100);
+            leaving.ask(1000);
+            let Found::Units(units) = search(&mut leaving, &clock) else { panic!("none") };
+            (units.len(), units[units.len() - 1])
+        };
+        assert_eq!(found((200..400).collect()), (64, 263));
+        assert_eq!(found((200..900).step_by(20).collect()), (26, 700), "in one stretch");
+        assert_eq!(found((200..900).step_by(40).collect()), (13, 680), "in as many stretches");
+        assert_eq!(found((200..1300).step_by(34).collect()), (16, 710), "too many");
+    }
+
+    #[test]
+    fn stretches_go_over_what_is_absent() {
+        let is_absent = |unit: u64| !(50..=100).contains(&unit);
+        let of = |units: &[u64]| stretches(units.iter().copied(), is_absent);
+        assert_eq!(of(&[1, 2, 9, 42, 76]), [&[1, 2, 9, 42][..], &[76]]);
+        assert_eq!(of(&[49, 50, 51, 53]), [&[49, 50, 51][..], &[53]]);
+        assert_eq!(of(&[101, 134, 168]), [&[101, 134][..], &[168]]);
     }
 
     #[test]
@@ -294,32 +368,35 @@ mod tests {
         clock.advance(64, 64);
         leaving.ask(63);
         let mut left = 0;
-        while let Found::Units(units) = leaving.search(end, clock.now()) {
+        while let Found::Units(units) = search(&mut leaving, &clock) {
             assert!(!units.contains(&7));
-            left += units.end - units.start;
-            units.for_each(|unit| leaving.left(unit, clock.now()));
+            left += units.len();
+            units.into_iter().for_each(|unit| leaving.left(unit, clock.now()));
         }
         assert_eq!(left, 63);
         // In the end it leaves, too (policy/P1).
         let found = (0..20).any(|_| {
             leaving.ask(1);
-            leaving.search(end, clock.now()) == Found::Units(7..8)
+            search(&mut leaving, &clock) == Found::Units(vec![7])
         });
         assert!(found);
     }
 
     #[test]
     fn what_stays_is_not_in_the_batch() {
-        let mut leaving = Leaving::new(200);
-        leaving.freeze(64..128);
-        assert_eq!(
-            (leaving.stay(70), leaving.stay(70), leaving.stay(128)),
-            (Some(false), None, None)
-        );
+        let mut leaving = Leaving::new(400);
+        leaving.freeze((64..100).chain(200..228).collect());
+        let stays = [70, 70, 150].map(|unit| leaving.stay(unit));
+        assert_eq!(stays, [Some(false), None, None]);
         let batch = leaving.batch.as_mut().expect("begun");
-        batch.keep(127);
-        assert_eq!((batch.run(64, 16), batch.run(70, 16)), (Some(64..70), Some(71..87)));
-        assert_eq!((batch.run(120, 16), batch.run(128, 16)), (Some(120..128), None));
-        assert_eq!((leaving.stay(127), leaving.is_frozen(126)), (Some(true), true));
+        batch.keep(227);
+        assert_eq!(batch.run(16), Some(0..6));
+        batch.next = 6;
+        assert_eq!(batch.run(16), Some(7..23));
+        batch.next = 30;
+        assert_eq!(batch.run(16), Some(30..36), "until the next one is elsewhere");
+        batch.next = 64;
+        assert_eq!((batch.run(16), batch.frozen().count()), (None, 63));
+        assert!(batch.is_frozen(226) && leaving.stay(227) == Some(true));
     }
 }

@@ -85,9 +85,12 @@ impl Core {
     fn claim_more(&self, space: &Space, key: u32, was: Word, window: u32) -> u32 {
         let end = space.keys().end.min((key / CHUNK + 1) * CHUNK);
         let most = window.min(window_max()).min(end - key);
+        // A sequence that has lasted takes the last room, too: with a fault for each page there
+        // would be even less.
+        let leave = if window < window_max() { self.room.reserve() } else { 0 };
         let room = match most {
             0 | 1 => 0,
-            most => self.room.take_up_to(most - 1, self.room.reserve()),
+            most => self.room.take_up_to(most - 1, leave),
         };
         let follows = |more: u32, word: Word| {
             word.state() == was.state()

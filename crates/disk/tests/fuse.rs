@@ -17,7 +17,7 @@ use common::run;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tempfile::TempDir;
 use zfold_disk::Disk;
-use zfold_disk::fuse::{FuseError, FuseFrontend, FuseOptions};
+use zfold_disk::fuse::{FuseError, FuseFrontend};
 use zfold_testing::Random;
 use zfold_testing::skip::{installed, is_root, skip};
 
@@ -33,7 +33,7 @@ struct Mounted {
 /// Mounts a device, or says why the test does not run.
 fn mounted(test: &str, disk: Arc<Disk>) -> Option<Mounted> {
     let dir = tempfile::tempdir().unwrap();
-    match FuseFrontend::mount(disk.clone(), &dir.path().join("disk"), FuseOptions::default()) {
+    match FuseFrontend::mount(disk.clone(), &dir.path().join("disk")) {
         Ok(frontend) => Some(Mounted { frontend, disk, _dir: dir }),
         Err(error @ (FuseError::NoDriver | FuseError::DriverDenied | FuseError::NoHelper)) => {
             skip(test, error);
@@ -204,7 +204,7 @@ fn times_at_the_ends_of_time_are_taken_and_forgotten() {
 fn a_mount_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let mount = || FuseFrontend::mount(common::disk(MIB, false), &path, FuseOptions::default());
+    let mount = || FuseFrontend::mount(common::disk(MIB, false), &path);
     fs::write(&path, "what was there").unwrap();
     let Some(made) = mounted("a_mount_leaves_nothing_behind", common::disk(MIB, false)) else {
         return;
@@ -219,7 +219,7 @@ fn a_mount_leaves_nothing_behind() {
     frontend.umount().unwrap();
     frontend.umount().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"what was there");
-    let on_dir = FuseFrontend::mount(common::disk(MIB, false), dir.path(), FuseOptions::default());
+    let on_dir = FuseFrontend::mount(common::disk(MIB, false), dir.path());
     assert!(matches!(on_dir, Err(FuseError::NotAFile)));
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zfold_disk::fuse::{FuseFrontend, FuseOptions};
+use zfold_disk::fuse::FuseFrontend;
 use zfold_disk::nbd::{
     Address, Export, Listener, NbdOptions, NbdServer, NbdStats, Tls, tls_config,
 };
@@ -97,7 +97,7 @@ impl Frontends {
         let failure =
             |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", made.name));
         if let Some(path) = &made.fuse {
-            let frontend = FuseFrontend::mount(disk(), path, FuseOptions::default());
+            let frontend = FuseFrontend::mount(disk(), path);
             held(&self.mounts).push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), path.display().to_string()));
         }

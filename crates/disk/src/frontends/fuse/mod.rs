@@ -34,7 +34,6 @@ use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
-use zfold_pool::builders;
 
 pub use error::FuseError;
 use file::DeviceFile;
@@ -47,23 +46,6 @@ const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 /// More threads than this only wait for each other.
 const THREADS_MAX: usize = 128;
 
-/// How the file is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FuseOptions {
-    /// Threads that serve requests, at most 128; `None` for one per CPU.
-    pub threads: Option<NonZeroUsize>,
-    /// Whether users other than the one who mounts may open the file, if its mode lets them.
-    pub allow_other: bool,
-}
-
-impl FuseOptions {
-    builders! {
-        with_threads => threads: impl Into<Option<NonZeroUsize>>,
-        with_allow_other => allow_other: bool,
-    }
-}
-
 /// A device mounted as a file. Dropping it unmounts.
 ///
 /// # Examples
@@ -71,11 +53,11 @@ impl FuseOptions {
 /// use std::path::Path;
 /// use std::sync::Arc;
 /// use zfold_disk::Disk;
-/// use zfold_disk::fuse::{FuseFrontend, FuseOptions};
+/// use zfold_disk::fuse::FuseFrontend;
 ///
 /// # fn serve(disk: Arc<Disk>) -> Result<(), Box<dyn std::error::Error>> {
 /// let path = Path::new("/mnt/disk.img");
-/// let mut mounted = FuseFrontend::mount(disk, path, FuseOptions::default())?;
+/// let mut mounted = FuseFrontend::mount(disk, path)?;
 /// // losetup --direct-io=on --show -f /mnt/disk.img
 /// mounted.umount()?;
 /// # Ok(())
@@ -104,10 +86,10 @@ impl FuseFrontend {
     ///
     /// # Errors
     /// [`FuseError`]; nothing is mounted then, and no file is left behind.
-    pub fn mount(disk: Arc<Disk>, path: &Path, options: FuseOptions) -> Result<Self, FuseError> {
+    pub fn mount(disk: Arc<Disk>, path: &Path) -> Result<Self, FuseError> {
         check_driver()?;
         let created = create(path)?;
-        Self::mount_over(disk, path, options, created).inspect_err(|_| {
+        Self::mount_over(disk, path, created).inspect_err(|_| {
             if created {
                 // What is reported is why the mount failed.
                 let _ = std::fs::remove_file(path);
@@ -115,12 +97,7 @@ impl FuseFrontend {
         })
     }
 
-    fn mount_over(
-        disk: Arc<Disk>,
-        path: &Path,
-        options: FuseOptions,
-        created: bool,
-    ) -> Result<Self, FuseError> {
+    fn mount_over(disk: Arc<Disk>, path: &Path, created: bool) -> Result<Self, FuseError> {
         let path = path.canonicalize().map_err(FuseError::path)?;
         let below = path.metadata().map_err(FuseError::path)?;
         if !below.is_file() {
@@ -132,7 +109,7 @@ impl FuseFrontend {
         if is_mount && magic as u64 == FUSE_SUPER_MAGIC {
             return Err(FuseError::Mounted);
         }
-        let config = config(&disk, options);
+        let config = config(&disk);
         let mut session = Session::new(DeviceFile::new(disk, &below), &path, &config)
             .map_err(FuseError::mount)?;
         let unmounter = Some(session.unmount_callable());
@@ -227,7 +204,7 @@ fn create(path: &Path) -> Result<bool, FuseError> {
     }
 }
 
-fn config(disk: &Disk, options: FuseOptions) -> Config {
+fn config(disk: &Disk) -> Config {
     let mut config = Config::default();
     // The file's mode applies to all users; without this option it would not be checked.
     config.mount_options =
@@ -235,10 +212,9 @@ fn config(disk: &Disk, options: FuseOptions) -> Config {
     if disk.read_only() {
         config.mount_options.push(MountOption::RO);
     }
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let cpus = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = options.threads.map_or_else(cpus, NonZeroUsize::get);
-    config.n_threads = Some(threads.min(THREADS_MAX));
+    config.acl = SessionACL::Owner;
+    let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    config.n_threads = Some(cpus.min(THREADS_MAX));
     config.clone_fd = true;
     config
 }

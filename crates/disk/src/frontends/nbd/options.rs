@@ -52,8 +52,6 @@ pub struct NbdOptions {
     /// Bytes that requests of all connections together may hold, beyond the 256 KiB that each
     /// connection may. Requests that find no room are served in pieces of 64 KiB.
     pub max_held_bytes: u64,
-    /// Threads that one connection may use; at least 1.
-    pub threads_per_connection: usize,
     /// Time for the whole handshake, encryption included.
     pub handshake_timeout: Duration,
     /// Time without a request after which a client over TCP gives way to those that want its place.
@@ -64,12 +62,10 @@ pub struct NbdOptions {
 
 impl Default for NbdOptions {
     fn default() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             max_connections: 256,
             max_request_bytes: 64 << 20,
             max_held_bytes: 32 << 20,
-            threads_per_connection: cpus.min(8),
             handshake_timeout: Duration::from_secs(30),
             idle_after: Duration::from_secs(10),
             tls: Tls::Off,
@@ -82,7 +78,6 @@ impl NbdOptions {
         with_max_connections => max_connections: usize,
         with_max_request_bytes => max_request_bytes: u32,
         with_max_held_bytes => max_held_bytes: u64,
-        with_threads_per_connection => threads_per_connection: usize,
         with_handshake_timeout => handshake_timeout: Duration,
         with_idle_after => idle_after: Duration,
         with_tls => tls: Tls,

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::Builder;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -35,6 +35,9 @@ use super::stats::{NbdCounters, NbdStats};
 
 /// Pause after a connection could not be accepted for lack of something.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Most threads that serve one connection.
+const THREADS_MAX: usize = 8;
 
 /// A server for a fixed list of exports on any number of listeners.
 ///
@@ -264,7 +267,8 @@ impl Membership {
             max_request: options.max_request(),
             activity: socket.activity(),
         };
-        let threads = options.threads_per_connection;
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let threads = cpus.min(THREADS_MAX);
         let counted = (held, counters);
         Connection::new((channel, input), responder, threads, stopping, counted).run();
     }

@@ -63,6 +63,21 @@ impl Control {
         self.0.set_limit(bytes);
     }
 
+    /// Changes the limit to `bytes` for what is resident and what compressed pages take together:
+    /// as these take more, less may be resident, from that moment on. 4 MiB always may.
+    pub fn set_limit_together(&self, bytes: u64) {
+        self.0.set_limit_together(bytes);
+    }
+
+    /// Returns how many bytes are resident and how many compressed pages take; copies of resident
+    /// pages are among these alone.
+    ///
+    /// # Cost
+    /// Less than a microsecond.
+    pub fn taken(&self) -> (u64, u64) {
+        self.0.taken()
+    }
+
     /// Changes the most memory that compressed pages may take, tables included.
     ///
     /// # Errors

@@ -143,7 +143,8 @@ fn run(
     let watch = watch.transpose().map_err(cannot("start a thread"))?;
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
-        auto = plan.auto.then(|| AutoLimit::start(control.clone()));
+        let open = plan.leaves_store_open();
+        auto = plan.auto.then(|| AutoLimit::start(control.clone(), open));
         service = steer::serve(control, parent, &plan, auto.clone(), far.clone());
     };
     let told = zfold_run::manage(options, &access, steer, |event| {

@@ -107,6 +107,11 @@ impl RunPlan {
         })
     }
 
+    /// Returns whether nobody has said how much compressed pages may take, nor where more may go.
+    pub(super) fn leaves_store_open(&self) -> bool {
+        self.store_limit_bytes.is_none() && self.backing.is_none()
+    }
+
     /// Returns an empty pool, the options of the store over it, and its backing if that is on other
     /// machines. Creates the backing file.
     ///

@@ -1,24 +1,30 @@
 //! The limit that `--limit auto` chooses: how it follows what is left, stalls and refaults. Numbers
-//! in, a number out; measuring is done elsewhere.
+//! in, a number out; who measures is elsewhere.
 //!
 //! ```text
 //!   the limit of the cgroup, or what the machine has
-//!   |<------------------------------------------------------->|
-//!   | others, store | resident                        | left  |
-//!                   |<------------- room ------------------->|
-//!                   |<-- the limit ->|<- withheld ->|reserve |
+//!   |<-------------------------------------------------------->|
+//!   | others | held | resident                        | left   |
+//!            |<--------------- room ---------------->| reserve |
+//!            |<---------- the limit --->|<- withheld->|
 //! ```
 //!
-//! - A1: the limit is what the program has resident and what is left, without the reserve. So it
-//!   falls as compressed pages take more, and there is always something left: the kernel kills a
-//!   process that needs memory when none is left.
+//! - A1: the limit is for what is resident and what compressed pages take together, and is both of
+//!   these and what is left, without the reserve. So there is always something left: the kernel
+//!   ends whoever asks when nothing is. The run itself takes off what compressed pages take, as
+//!   they take it (`Control::set_limit_together`): what is measured here is only the others, which
+//!   change slowly, and the reserve is for these.
 //! - A2: what is withheld besides goes to the page cache and to others. Where the kernel counts
-//!   stalls, it grows while tasks wait for memory, and shrinks while none does. Where it does not,
-//!   refaults decide: it grows while little is left and pages that left rarely come back, and
-//!   shrinks while they often do.
-//! - A3: the limit begins at half of what is left. A program may touch memory faster than anybody
+//!   stalls, it grows while somebody waits for memory, and shrinks while nobody does. Where it does
+//!   not, pages of files that were dropped and read again are what tells: it grows while they are
+//!   many, and not far fewer than the pages that left and were asked for, and shrinks otherwise.
+//! - A4: with a limit of a cgroup and no backing, compressed pages may take what leaves the least
+//!   limit resident. A page beyond that ends the run with a message, before the kernel kills it
+//!   without one.
+//! - A3: the limit begins with half of what is left. A program may touch memory faster than anybody
 //!   looks, until its memory is closed; with half, it is closed while there is room. From then on
-//!   the limit rises by its own size each second, and falls at once.
+//!   the limit rises by four times its size each second, and to what all of the last looks have
+//!   found, and falls at once.
 
 use std::time::Duration;
 
@@ -26,13 +32,15 @@ use crate::control::state::LIMIT_MIN;
 
 const MIB: u64 = 1 << 20;
 
-/// The memory kept free, as a part of what there was at the start, and its bounds.
-const RESERVE_PART: u64 = 6;
-const RESERVE_MIN: u64 = 12 * MIB;
+/// What is kept free, as a part of what there was at the start, and its bounds.
+const RESERVE_PART: u64 = 24;
+const RESERVE_MIN: u64 = 4 * MIB;
 const RESERVE_MAX: u64 = 512 * MIB;
 
-/// Pages that come back each second from which on they count as often needed.
-const OFTEN: f64 = 200.0;
+/// Pages of files that are read again each second from which on they are many, and how many pages
+/// that zfold brings back take as long as one of these.
+const MANY: f64 = 200.0;
+const FILE: f64 = 10.0;
 
 /// How much more is withheld in a second, at most, and how much less, as parts of the room.
 const TAKEN: f64 = 1.0 / 8.0;
@@ -42,32 +50,43 @@ const GIVEN: f64 = 1.0 / 32.0;
 const WITHHELD_MAX: f64 = 0.5;
 
 /// How much a limit rises in a second, as a part of it.
-const RISE: f64 = 1.0;
+const RISE: f64 = 4.0;
 
 /// As fast as what is left is taken to go, in bytes a second, and the bounds of the time between
 /// two looks that follow from that.
 const TAKES: u64 = 1 << 30;
-const LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
+const LOOKS: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(250)];
 
-/// The measurements.
+/// Looks that must agree that there is more. What a process had is off the kernel's count a moment
+/// before zfold sees that it is gone, and would count twice as room.
+const AGREE: usize = 16;
+
+/// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     /// Bytes that can be had, below the limit of the cgroup and of the machine.
     pub(super) left: u64,
     /// Bytes of the program that are resident.
     pub(super) resident: u64,
-    /// How much tasks wait for memory, from 0 to 1; none if the kernel does not count.
+    /// Bytes that compressed pages take.
+    pub(super) held: u64,
+    /// How much somebody waits for memory, from 0 to 1; none if the kernel does not count.
     pub(super) stalls: Option<f64>,
-    /// Pages that left and came back, each second.
+    /// Pages that left and were asked for, each second.
     pub(super) refaults: f64,
+    /// Pages of files that were dropped and read again, each second.
+    pub(super) file_refaults: f64,
     /// Since the last time.
     pub(super) elapsed: Duration,
 }
 
-/// The policy and its state.
+/// The policy, with what it remembers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Policy {
     reserve: u64,
+    /// What there was for all at the last looks, without the reserve; the newest is at `newest`.
+    rooms: [u64; AGREE],
+    newest: usize,
     withheld: f64,
     limit: u64,
     least: u64,
@@ -75,11 +94,12 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Returns the policy for a program that is about to start, when this many bytes are left.
+    /// Returns the policy for a program that is about to start, when so many bytes are left.
     pub(super) fn new(left: u64) -> Self {
         let reserve = (left / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         let limit = left.saturating_sub(reserve).min(left / 2).max(LIMIT_MIN);
-        Self { reserve, withheld: 0.0, limit, least: limit, most: limit }
+        let rooms = [left.saturating_sub(reserve); AGREE];
+        Self { reserve, rooms, newest: 0, withheld: 0.0, limit, least: limit, most: limit }
     }
 
     /// Returns the limit in bytes.
@@ -87,14 +107,9 @@ impl Policy {
         self.limit
     }
 
-    /// Returns the least and the most that it was.
+    /// Returns the least and the most that it left for what is resident.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.least, self.most)
-    }
-
-    /// Returns whether little more is left than is to be kept free.
-    fn is_tight(&self, left: u64) -> bool {
-        left < self.reserve.saturating_mul(2)
     }
 
     /// Returns when to look again.
@@ -102,23 +117,35 @@ impl Policy {
         Duration::from_millis(left.saturating_mul(1000) / TAKES).clamp(LOOKS[0], LOOKS[1])
     }
 
+    /// Returns the most that compressed pages may take, if there is nowhere else to put them.
+    pub(super) fn store_limit(&self, now: &Measured) -> u64 {
+        let rest = now.resident.saturating_add(now.left);
+        now.held.saturating_add(rest.saturating_sub(LIMIT_MIN + self.reserve))
+    }
+
     /// Takes a measurement into account and returns the limit.
     pub(super) fn follow(&mut self, now: &Measured) -> u64 {
         let seconds = now.elapsed.as_secs_f64();
-        let room = now.resident.saturating_add(now.left).saturating_sub(self.reserve);
+        let all = now.resident.saturating_add(now.held).saturating_add(now.left);
+        self.newest = (self.newest + 1) % AGREE;
+        self.rooms[self.newest] = all.saturating_sub(self.reserve);
+        let all = self.rooms.into_iter().fold(u64::MAX, u64::min);
+        // For what is resident.
+        let room = all.saturating_sub(now.held);
         let change = match now.stalls {
             Some(stalls) if stalls > 0.0 => TAKEN * stalls.min(1.0),
             Some(_) => -GIVEN,
-            None if now.refaults > OFTEN => -GIVEN,
-            None if self.is_tight(now.left) => TAKEN / 8.0,
-            None => 0.0,
+            None if now.file_refaults > MANY.max(now.refaults / FILE) => TAKEN,
+            None => -GIVEN,
         };
         let withheld = self.withheld + change * room as f64 * seconds;
         self.withheld = withheld.clamp(0.0, room as f64 * WITHHELD_MAX);
         let wanted = room.saturating_sub(self.withheld as u64).max(LIMIT_MIN);
-        let risen = self.limit.saturating_add((self.limit as f64 * RISE * seconds) as u64);
-        self.limit = wanted.min(risen);
-        (self.least, self.most) = (self.least.min(self.limit), self.most.max(self.limit));
+        let before = self.limit.saturating_sub(now.held).max(LIMIT_MIN);
+        let risen = before.saturating_add((before as f64 * RISE * seconds) as u64);
+        let resident = wanted.min(risen);
+        self.limit = resident.saturating_add(now.held);
+        (self.least, self.most) = (self.least.min(resident), self.most.max(resident));
         self.limit
     }
 }
@@ -129,76 +156,108 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn measured(left: u64, resident: u64) -> Measured {
-        let (stalls, refaults) = (Some(0.0), 0.0);
-        Measured { left: left * MIB, resident: resident * MIB, stalls, refaults, elapsed: SECOND }
+    fn measured(left: u64, resident: u64, held: u64) -> Measured {
+        let (left, resident, held) = (left * MIB, resident * MIB, held * MIB);
+        let (refaults, file_refaults) = (0.0, 0.0);
+        let stalls = Some(0.0);
+        Measured { left, resident, held, stalls, refaults, file_refaults, elapsed: SECOND }
     }
 
     #[test]
     fn it_begins_with_half_of_what_is_left() {
-        for (left, limit) in [(96, 48), (64, 32), (32, 16), (20, 8), (10, 4), (0, 4), (8192, 4096)]
+        for (left, limit) in [(96, 48), (64, 32), (32, 16), (20, 10), (10, 5), (0, 4), (8192, 4096)]
         {
             assert_eq!(Policy::new(left * MIB).limit(), limit * MIB, "{left}");
         }
     }
 
     #[test]
-    fn it_falls_at_once_by_what_compressed_pages_take() {
+    fn it_is_what_there_is_less_the_reserve() {
         let mut policy = Policy::new(96 * MIB);
-        assert_eq!(policy.follow(&measured(16, 80)), 80 * MIB, "nothing is stored yet");
-        assert_eq!(policy.follow(&measured(2, 80)), 66 * MIB, "fourteen are");
-        assert_eq!(policy.follow(&measured(0, 10)), LIMIT_MIN, "there is no less");
-        assert_eq!(policy.range(), (LIMIT_MIN, 80 * MIB));
+        assert_eq!(policy.follow(&measured(16, 80, 0)), 92 * MIB, "nothing is stored yet");
+        // Compressed pages have taken the place of others.
+        assert_eq!(policy.follow(&measured(16, 66, 14)), 92 * MIB);
+        assert_eq!(policy.follow(&measured(2, 80, 14)), 92 * MIB);
+        assert_eq!(policy.follow(&measured(2, 80, 0)), 78 * MIB, "others have");
+        assert_eq!(policy.follow(&measured(0, 6, 80)), 84 * MIB, "there is no less resident");
+        assert_eq!(policy.range(), (LIMIT_MIN, 92 * MIB));
+        // A twenty-fourth of what there was, within bounds.
+        for (left, reserve) in [(48, 4), (240, 10), (1 << 20, 512)] {
+            let mut policy = Policy::new(left * MIB);
+            (0..9).for_each(|_| _ = policy.follow(&measured(0, left, 0)));
+            assert_eq!(policy.limit(), (left - reserve) * MIB, "{left}");
+        }
     }
 
     #[test]
     fn it_rises_step_by_step() {
         let mut policy = Policy::new(96 * MIB);
-        policy.follow(&measured(2, 62));
-        assert_eq!(policy.limit(), 48 * MIB);
-        let soon = Measured { elapsed: SECOND / 8, ..measured(90, 6) };
-        assert_eq!(policy.follow(&soon), 54 * MIB);
-        (0..10).for_each(|_| _ = policy.follow(&measured(90, 6)));
-        assert_eq!(policy.limit(), 80 * MIB, "and no further");
+        policy.follow(&measured(2, 62, 0));
+        assert_eq!(policy.limit(), 60 * MIB);
+        let soon = Measured { elapsed: SECOND / 16, ..measured(90, 6, 0) };
+        let believed = (0..AGREE).map(|_| policy.follow(&soon) / MIB).collect::<Vec<_>>();
+        assert!(believed[..AGREE - 1].iter().all(|limit| *limit == 60), "{believed:?}");
+        assert_eq!(believed[AGREE - 1], 75, "all of them have found it");
+        // What is stored neither is resident nor adds to the step.
+        let stored = Measured { elapsed: SECOND / 16, ..measured(50, 6, 35) };
+        assert_eq!(policy.follow(&stored), (50 + 35) * MIB);
+        (0..20).for_each(|_| _ = policy.follow(&measured(90, 6, 0)));
+        assert_eq!(policy.limit(), 92 * MIB, "and no further");
     }
 
     #[test]
     fn stalls_take_memory_from_it_and_calm_gives_it_back() {
         let mut policy = Policy::new(96 * MIB);
-        let stalled = Measured { stalls: Some(1.0), ..measured(16, 80) };
+        let stalled = Measured { stalls: Some(1.0), ..measured(16, 80, 0) };
         let limits: Vec<u64> = (0..20).map(|_| policy.follow(&stalled) / MIB).collect();
-        assert!(limits.is_sorted_by(|a, b| a >= b) && limits[0] < 80, "{limits:?}");
-        assert_eq!(limits[19], 40, "half of the room is never withheld");
-        let calm: Vec<u64> = (0..40).map(|_| policy.follow(&measured(16, 80)) / MIB).collect();
-        assert!(calm.is_sorted() && calm[39] == 80, "{calm:?}");
+        assert!(limits.is_sorted_by(|a, b| a >= b) && limits[0] < 92, "{limits:?}");
+        assert_eq!(limits[19], 46, "half of the room is never withheld");
+        let calm: Vec<u64> = (0..40).map(|_| policy.follow(&measured(16, 80, 0)) / MIB).collect();
+        assert!(calm.is_sorted() && calm[39] == 92, "{calm:?}");
     }
 
     #[test]
-    fn without_counted_stalls_refaults_tell() {
+    fn without_counted_stalls_files_that_are_read_again_tell() {
         let mut policy = Policy::new(96 * MIB);
-        let cold = Measured { stalls: None, ..measured(14, 82) };
-        let first = policy.follow(&cold);
-        assert!((0..9).all(|_| policy.follow(&cold) < first), "little is left, and nobody asks");
-        let hot = Measured { refaults: 5000.0, ..cold };
-        (0..60).for_each(|_| _ = policy.follow(&hot));
-        assert_eq!(policy.limit(), 80 * MIB, "what it needs comes back");
-        let plenty = Measured { stalls: None, ..measured(60, 36) };
-        assert_eq!(policy.follow(&plenty), 80 * MIB, "nothing is withheld where much is left");
+        let calm = Measured { stalls: None, ..measured(4, 92, 0) };
+        assert!((0..9).all(|_| policy.follow(&calm) == 92 * MIB), "nothing says that it is short");
+        let thrashed = Measured { file_refaults: 1000.0, ..calm };
+        let first = policy.follow(&thrashed);
+        assert!(first < 92 * MIB && policy.follow(&thrashed) < first);
+        // What the program asks for costs more.
+        let asks = Measured { refaults: 50_000.0, ..thrashed };
+        (0..60).for_each(|_| _ = policy.follow(&asks));
+        assert_eq!(policy.limit(), 92 * MIB, "what it needs comes back");
+    }
+
+    #[test]
+    fn compressed_pages_may_take_all_but_the_least_limit() {
+        let policy = Policy::new(96 * MIB);
+        assert_eq!(policy.store_limit(&measured(4, 80, 10)), (10 + 84 - 8) * MIB);
+        assert_eq!(policy.store_limit(&measured(4, 6, 85)), 87 * MIB);
+        assert_eq!(policy.store_limit(&measured(1, 4, 90)), 90 * MIB, "not one page more");
     }
 
     #[test]
     fn the_less_is_left_the_sooner_it_looks_again() {
         let looks = [0, 12, 128, 1 << 20].map(|left| Policy::next_look(left * MIB).as_millis());
-        assert_eq!(looks, [10, 11, 125, 250]);
+        assert_eq!(looks, [4, 11, 125, 250]);
     }
 
     #[test]
     fn any_measurement_gives_a_limit_that_works() {
         let mut policy = Policy::new(u64::MAX);
         for (left, resident) in [(u64::MAX, u64::MAX), (0, u64::MAX), (u64::MAX, 0), (0, 0)] {
-            let (stalls, refaults) = (Some(f64::INFINITY), f64::NAN);
-            let wild = Measured { left, resident, stalls, refaults, elapsed: Duration::MAX };
-            assert!(policy.follow(&wild) >= LIMIT_MIN);
+            for held in [0, u64::MAX] {
+                let (stalls, refaults, file_refaults) = (Some(f64::INFINITY), f64::NAN, f64::NAN);
+                let elapsed = Duration::MAX;
+                let wild =
+                    Measured { left, resident, held, stalls, refaults, file_refaults, elapsed };
+                assert!(policy.follow(&wild) >= LIMIT_MIN);
+                assert!(policy.store_limit(&wild) >= held);
+                let wild = Measured { stalls: None, ..wild };
+                assert!(policy.follow(&wild) >= LIMIT_MIN);
+            }
         }
     }
 }

@@ -110,7 +110,7 @@ impl Steered {
             Setting::Limit(Limit::Auto) => {
                 return Err("limit=auto is for runs that began with --limit auto".to_owned());
             }
-            Setting::StoreLimit(bytes) => self.control.set_store_limit(bytes).map_err(|held| {
+            Setting::StoreLimit(bytes) => self.set_store_limit(bytes).map_err(|held| {
                 let (asked, held) = (format_size(bytes), size(held));
                 format!(
                     "store-limit={asked} is below the {} that compressed pages take now, and there \
@@ -131,6 +131,13 @@ impl Steered {
             }
         }
         Ok(())
+    }
+
+    fn set_store_limit(&self, bytes: u64) -> Result<(), u64> {
+        if let Some(auto) = &self.auto {
+            auto.leave_store();
+        }
+        self.control.set_store_limit(bytes)
     }
 
     fn turn_auto(&self, on: bool) {

@@ -22,6 +22,21 @@ pages = [os.urandom(1024) * 4 for n in range(30000)]
 print(all(page[:1024] == page[3072:] for page in pages))
 ";
 
+/// Makes 70 MiB that compress to a quarter, and forks: the child checks them while half of them are
+/// made anew, which the kernel copies without asking anybody.
+const FORKED: &str = "
+import os
+make = lambda: os.urandom(1024) * 4
+good = lambda: all(page[:1024] == page[3072:] for page in pages)
+pages = [bytearray(make()) for n in range(18000)]
+child = os.fork()
+if child == 0:
+    os._exit(0 if good() else 1)
+for n in range(0, 18000, 2):
+    pages[n][:] = make()
+print(os.waitpid(child, 0)[1] == 0 and good())
+";
+
 const MIB: u64 = 1 << 20;
 
 fn text(bytes: &[u8]) -> String {
@@ -134,7 +149,8 @@ fn a_program_that_is_killed_alone_finishes_in_the_same_container() {
             return skip(test, "no limit of memory is enforced here (swap, or no controller)");
         }
         assert_eq!(alone.status.code(), Some(137), "{}", text(&alone.stderr));
-        for (limit, program) in [("40MiB", LARGE), ("auto", LARGE), ("auto", MIXED)] {
+        let runs = [("40MiB", LARGE), ("auto", LARGE), ("auto", MIXED), ("auto", FORKED)];
+        for (limit, program) in runs {
             let line = ["run", "--limit", limit, "--report=json", "--", "python3", "-c", program];
             let output = container.zfold(runtime, &line);
             let said = text(&output.stderr);

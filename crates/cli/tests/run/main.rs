@@ -7,6 +7,7 @@ mod granted;
 
 mod denied;
 mod ends;
+mod forks;
 mod inherited;
 mod paused;
 mod refused;

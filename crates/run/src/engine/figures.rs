@@ -59,6 +59,11 @@ impl Engine {
         }
     }
 
+    /// Returns how many bytes are resident, without copies, and how many the store holds.
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        ((self.shared.budget.resident() * PAGE) as u64, self.store().held_bytes())
+    }
+
     /// Returns the report of a run that took `wall`.
     pub(crate) fn report(&self, wall: Duration) -> Report {
         Report {

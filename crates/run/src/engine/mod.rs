@@ -145,6 +145,14 @@ impl Engine {
         self.shared.evictor.call();
     }
 
+    /// The same for what is resident and what the store holds together.
+    pub(crate) fn set_limit_together(&self, bytes: u64) {
+        self.shared.budget.set_held(self.store().held_bytes());
+        self.shared.budget.set_limit_together(bytes);
+        self.shared.watcher.call();
+        self.shared.evictor.call();
+    }
+
     /// Stops all threads of the program where they are, or lets them continue.
     pub(crate) fn pause(&self, paused: bool) {
         // Relaxed: for readers; the tracer is asked by a message.

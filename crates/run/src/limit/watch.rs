@@ -132,6 +132,8 @@ impl Watcher {
             seen += pages;
             immovable += managed.immovable();
         }
+        // Pages that were asked for have left the store.
+        shared.budget.set_held(shared.store.held_bytes());
         if shared.budget.is_high_without_credit() {
             take_copies_off(&spaces);
         }

@@ -22,7 +22,7 @@ use crate::spaces::access::Refused;
 use crate::spaces::again::Again;
 use crate::spaces::asked::{PageOut, Pending};
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::maps::{mappings_in, marked_of, measure_shared};
+use crate::spaces::maps::{mappings_in, marked_of};
 use crate::spaces::mover::{BATCH_MAX, Moved, Mover, Stays};
 use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
@@ -33,15 +33,6 @@ use zfold_uffd::policy::Haste;
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often to check whether anything is due without a call.
 const IDLE: Duration = Duration::from_millis(500);
-/// Shortest time between two measurements of what forks share, in absolute terms and as a multiple
-/// of the time that one took: no message reports the end of sharing.
-const SHARING_MIN: Duration = Duration::from_millis(2);
-const SHARING_REST: u32 = 20;
-/// With more spaces than this, measurements are limited to a time, and a pause follows that is a
-/// multiple of the time they took.
-const SHARING_MANY: usize = 64;
-const SHARING_TURN: Duration = Duration::from_millis(2);
-const SHARING_TURNS: u32 = 4;
 /// The number of doomed pages in a space from which on they are worth checking.
 const DOOMED_MIN: usize = 64;
 
@@ -52,12 +43,14 @@ pub(crate) struct Evictor {
     hand: (SpaceId, PageNo),
     pub(crate) answers: Answers,
     pub(crate) victims: Vec<PageNo>,
+    /// Pages that left last and were shared since a fork.
+    pub(super) shared_out: Vec<PageNo>,
     /// Pages that the swap cache may hold above its size while other threads help to compress.
     pub(crate) ahead: usize,
     waits: Waits,
     /// The space whose sharing was measured last, and when the next round may begin.
-    measured: SpaceId,
-    next_measure: Instant,
+    pub(super) measured: SpaceId,
+    pub(super) next_measure: Instant,
     /// When to retry pages that could not leave.
     pub(crate) again: Again,
 }
@@ -71,6 +64,7 @@ impl Evictor {
             hand: (SpaceId(0), 0),
             answers: Answers::new(),
             victims: Vec::new(),
+            shared_out: Vec::new(),
             waits: Waits::default(),
             measured: SpaceId(0),
             next_measure: Instant::now(),
@@ -261,6 +255,7 @@ impl Evictor {
                 }
             }
             if out > 0 {
+                self.move_out_of_others(managed, &attached);
                 return true;
             }
         }
@@ -295,6 +290,7 @@ impl Evictor {
         }
         let mut taken = self.take(managed, &mut mover, &mut space, false);
         drop(space);
+        self.shared_out.clear();
         if taken.is_ok() && !self.victims.is_empty() {
             // Pages that a fork shares become the space's own, and are tried once more.
             taken = taken.and_then(|out| {
@@ -304,6 +300,7 @@ impl Evictor {
                     shared.end_helper(managed, &error);
                     managed.drop_mover(&mut mover);
                 }
+                self.shared_out.clone_from(&self.victims);
                 let mut space = managed.lock();
                 drain(&shared, managed, &mut space, &mut self.answers.told);
                 // A fork may have begun meanwhile, or a thread whose number lies in one of these
@@ -389,7 +386,7 @@ impl Evictor {
     /// In a child of fork, forgets ranges that its parent had unmapped before the fork and whose
     /// messages came later; and if one of several processes with the same memory was killed, ranges
     /// that it unmapped last, which the kernel does not report.
-    fn reconcile(&mut self, managed: &Arc<Managed>) {
+    pub(super) fn reconcile(&mut self, managed: &Arc<Managed>) {
         let Some(access) = managed.access().filter(|_| managed.is_attached()) else { return };
         if managed.doubt.swap(false, Ordering::Acquire) {
             managed.lock().set_unsure();
@@ -448,47 +445,5 @@ impl Evictor {
             }
         }
         freed | self.waits.look(&self.shared)
-    }
-
-    /// Measures what forks share, where it is due and matters; returns whether more is to come.
-    /// With many forks this is done in turns, and for a share of the time.
-    fn measure_sharing(&mut self) -> bool {
-        if !self.shared.budget.is_high_without_credit() {
-            return false;
-        }
-        let turn = Instant::now();
-        if turn < self.next_measure {
-            return true;
-        }
-        let mut spaces = self.shared.all();
-        let next = spaces.partition_point(|managed| managed.id <= self.measured);
-        spaces.rotate_left(next);
-        let (mut to_come, is_many) = (false, spaces.len() > SHARING_MANY);
-        for managed in spaces {
-            let mut sharing = lock(&managed.sharing);
-            let Some(known) = sharing.as_mut() else {
-                continue;
-            };
-            let began = Instant::now();
-            if is_many && began > turn + SHARING_TURN {
-                to_come = true;
-                break;
-            }
-            if known.due <= began {
-                self.measured = managed.id;
-                if measure_shared(&managed, known) == 0 {
-                    *sharing = None;
-                    continue;
-                }
-                let rest = began.elapsed() * SHARING_REST;
-                known.due = Instant::now() + rest.max(SHARING_MIN);
-            }
-            to_come = true;
-        }
-        if is_many {
-            // Finding out what is due takes long, too.
-            self.next_measure = Instant::now() + turn.elapsed() * SHARING_TURNS;
-        }
-        to_come
     }
 }

@@ -3,11 +3,12 @@
 //!
 //! `settle` records where pages are after a move, `discards` handles pages that the program
 //! discards, `fixed` pages that cannot leave now, and `protected` those of them that cannot be
-//! written to.
+//! written to; `forks` has what processes share.
 
 pub(crate) mod discards;
 pub(crate) mod evictor;
 pub(crate) mod fixed;
+pub(crate) mod forks;
 pub(crate) mod protected;
 pub(crate) mod retire;
 pub(crate) mod settle;

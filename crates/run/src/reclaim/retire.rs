@@ -62,9 +62,11 @@ pub(crate) fn retire(shared: &Shared) -> bool {
         return false;
     }
     let pages = lock(&shared.swap_cache).retire(batch);
-    shared.budget.change(pages, 0);
     let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
     shared.budget.set_copy_bytes(copy_bytes(&shared.store));
+    // Before the pages no longer count, so that no fault takes the room of both.
+    shared.budget.set_held(bytes);
+    shared.budget.change(pages, 0);
     shared.counters.peak_stored_pages.raise(stored);
     shared.counters.peak_stored_bytes.raise(bytes);
     true

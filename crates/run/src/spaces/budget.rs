@@ -23,15 +23,22 @@ use crate::link::Growth;
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;
 
-/// The share of the limit that a fault may read ahead.
+/// The share of the limit that a fault may bring along.
 const AHEAD_SHARE: usize = 64;
 
 /// Pages per mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
 
+/// Of the pages that forks share, the part for which there must be room if the memory that the
+/// store takes has the same limit: the kernel kills when there is none.
+const COPIED_SOON: usize = 8;
+
+/// What the store leaves for pages that are resident, if both have one limit.
+const LEAST: usize = MIB * 4;
+
 /// Pages that a program touches until the watcher has looked and the tracer has stopped a thread,
-/// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in a
-/// longer time otherwise.
+/// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in the
+/// longer time that it takes otherwise.
 const SMALL: [usize; 2] = [MIB * 16, MIB * 64];
 
 /// A mapping of at least this share of the limit is checked when it is made; never one with fewer
@@ -43,9 +50,14 @@ const GROWTH: [usize; 2] = [16, MIB * 2];
 /// exceed the limit by what faults at the same moment take.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// The limit, from which the other marks follow.
+    /// The limit, from which the other marks follow: of what is resident, or of that and what the
+    /// store holds together.
     limit: AtomicUsize,
-    /// Pages that a program touches until it has stopped.
+    /// What the store holds counts, too.
+    together: AtomicBool,
+    /// Pages of memory that the store holds.
+    held: AtomicUsize,
+    /// Pages that a program touches while it is being asked to stop.
     small: usize,
     /// By how much all these marks are raised at present, because memory that cannot leave would
     /// leave too little for the rest.
@@ -58,9 +70,9 @@ pub(crate) struct Budget {
     /// Average bytes of a copy.
     copy_bytes: AtomicUsize,
     peak: Peak,
-    /// The last time, the evictor could free nothing: do not wait for it.
+    /// The evictor could free nothing last time: do not wait for it.
     exhausted: AtomicBool,
-    /// Counts pages that leave.
+    /// Counts what leaves.
     clock: Clock,
 }
 
@@ -70,6 +82,8 @@ impl Budget {
     pub(crate) fn new(limit_bytes: u64, urgent: bool) -> Self {
         Self {
             limit: AtomicUsize::new(pages(limit_bytes)),
+            together: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
             small: SMALL[usize::from(!urgent)],
             raised: AtomicUsize::new(0),
             gross: AtomicUsize::new(0),
@@ -84,12 +98,46 @@ impl Budget {
 
     /// Returns the limit.
     pub(crate) fn limit(&self) -> usize {
-        self.limit.load(Ordering::Relaxed)
+        let limit = self.limit.load(Ordering::Relaxed);
+        if !self.is_together() {
+            return limit;
+        }
+        // Copies are charged, and the store holds them.
+        let held = self.held.load(Ordering::Relaxed).saturating_sub(self.copies());
+        limit.saturating_sub(held).max(limit.min(LEAST))
     }
 
     /// Changes the limit. Threads that act on it look again soon, or the caller wakes them.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
+        self.together.store(false, Ordering::Relaxed);
         self.limit.store(pages(limit_bytes), Ordering::Relaxed);
+    }
+
+    /// The same for what is resident and what the store holds together: the limit falls by what the
+    /// store takes, as it takes it.
+    pub(crate) fn set_limit_together(&self, limit_bytes: u64) {
+        self.limit.store(pages(limit_bytes), Ordering::Relaxed);
+        self.together.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether what the store holds counts, too.
+    pub(crate) fn is_together(&self) -> bool {
+        self.together.load(Ordering::Relaxed)
+    }
+
+    /// Records how much the store holds.
+    pub(crate) fn set_held(&self, bytes: u64) {
+        self.held.store(pages(bytes), Ordering::Relaxed);
+    }
+
+    /// Returns how much is resident, without copies.
+    pub(crate) fn resident(&self) -> usize {
+        self.gross().saturating_sub(self.credit.load(Ordering::Relaxed))
+    }
+
+    /// Returns how many pages forks may copy before anybody looks: writes to them wait for nothing.
+    fn copied_soon(&self) -> usize {
+        if self.is_together() { self.credit.load(Ordering::Relaxed) / COPIED_SOON } else { 0 }
     }
 
     fn attach(&self) -> usize {
@@ -119,8 +167,7 @@ impl Budget {
 
     /// Returns the charge.
     pub(crate) fn charge(&self) -> usize {
-        let credit = self.credit.load(Ordering::Relaxed);
-        self.gross().saturating_sub(credit).saturating_add(self.copies())
+        self.resident().saturating_add(self.copies()).saturating_add(self.copied_soon())
     }
 
     /// Returns how many charged pages have a copy in the store.
@@ -149,7 +196,7 @@ impl Budget {
         self.copy_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Records that this many pages leave.
+    /// Records that so many pages leave.
     pub(crate) fn left(&self, pages: usize) {
         self.clock.advance(pages, self.limit());
     }
@@ -200,7 +247,7 @@ impl Budget {
         self.charge() > self.attach()
     }
 
-    /// Returns whether a program could exceed the limit before it has stopped.
+    /// Returns whether a program could exceed the limit while it is being asked to stop.
     pub(crate) fn is_small(&self) -> bool {
         self.limit() <= self.small
     }
@@ -211,7 +258,7 @@ impl Budget {
         Growth { mapping_bytes: (pages * PAGE) as u32, all: self.is_small() }
     }
 
-    /// Returns the number of pages from which open memory is worth closing.
+    /// Returns from how many pages on open memory is worth closing.
     pub(crate) fn much(&self) -> usize {
         self.limit() / 32
     }
@@ -326,6 +373,31 @@ mod tests {
         assert_eq!(budget.room(), 0);
         budget.set_limit(256 << 20);
         assert!(!budget.is_near() && budget.room() > 0);
+    }
+
+    #[test]
+    fn what_the_store_takes_is_off_the_limit_at_once() {
+        let budget = Budget::new(64 << 20, true);
+        budget.set_limit_together(64 << 20);
+        budget.change(0, MIB * 40);
+        assert_eq!((budget.limit(), budget.room()), (MIB * 64, MIB * 24));
+        budget.set_held(16 << 20);
+        assert_eq!((budget.limit(), budget.room()), (MIB * 48, MIB * 8));
+        // Copies of resident pages are a part of that, and count once.
+        budget.set_copy_bytes(PAGE / 4);
+        budget.change_copies(0, MIB * 16);
+        assert_eq!((budget.limit(), budget.room()), (MIB * 52, MIB * 8));
+        assert_eq!((budget.resident(), budget.charge()), (MIB * 40, MIB * 44));
+        budget.set_held(40 << 20);
+        assert!(budget.room() == 0 && budget.is_high());
+        budget.set_held(80 << 20);
+        assert_eq!(budget.limit(), LEAST, "with none, the program would make no progress");
+        // What forks share needs room to be copied.
+        budget.change_copies(MIB * 16, 0);
+        budget.change_credit(0, MIB * 32);
+        assert_eq!((budget.resident(), budget.charge()), (MIB * 8, MIB * 12));
+        budget.set_limit(64 << 20);
+        assert_eq!(budget.limit(), MIB * 64, "a limit of what is resident");
     }
 
     #[test]

@@ -197,6 +197,10 @@ impl Shared {
             (1.., _) if stats.metadata_bytes > limit / 2 => {
                 "buffers and tables of pages that have left take most of it: raise --store-limit"
             }
+            (0, _) if self.budget.is_together() => {
+                "what the program has does not fit into the memory that there is: give the \
+                 container more, or give --backing a place for what does not fit"
+            }
             (0, _) => {
                 "raise --limit or --store-limit, or give --backing a place for what does not fit"
             }

@@ -1,11 +1,17 @@
 //! Stores pages of the swap cache: compressed, or as the copy that the store already has.
+//!
+//! A page that processes share since a fork leaves each of them, one after the other. What the
+//! store has of it then, under the same address in another process, is looked at like a copy: if
+//! both are equal, it becomes this page, too, and nothing is held twice.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use zfold_store::{Digest, StoreError};
 
-use crate::core::pages::Key;
+use crate::core::pages::{Key, Page};
 use crate::core::ranges::PageNo;
 use crate::core::space::{Released, Space};
 use crate::link::SpaceId;
@@ -18,6 +24,9 @@ const DROPPED: usize = 256;
 
 /// The store is short of room when less than this share of its limit is left.
 const SHORT: u64 = 16;
+
+/// Most processes in which the store's pages are looked for.
+const RELATIVES: usize = 64;
 
 /// How often a full store is asked again when there are no copies left, and the pause between.
 const TRIES: u32 = 10;
@@ -35,6 +44,8 @@ struct Live {
 enum Put {
     /// As the copy, which is equal.
     Kept(Key),
+    /// As the page of another process, which is equal; of the key, a reference was taken.
+    Shared(Key),
     /// Under a new key.
     New(Key),
 }
@@ -58,14 +69,52 @@ impl Shared {
             if live.is_empty() {
                 return Ok(());
             }
-            let put = self.put(batch, &live, || self.drop_copies(DROPPED, true) > 0)?;
+            let twins = self.twins(batch, &live, managed);
+            let drop_copies = || self.drop_copies(DROPPED, true) > 0;
+            let put = self.put(batch, &live, &twins, drop_copies);
+            let mut unused: Vec<Key> = twins.values().copied().collect();
+            let Ok(put) = put else {
+                self.release_keys(unused.into_iter());
+                return Err(());
+            };
             let mut released = Released::new();
             let mut space = managed.lock();
-            let unused = self.settle(batch, &live, &put, &mut space, &mut released);
+            for put in &put {
+                if let Put::Shared(key) = put
+                    && let Some(at) = unused.iter().position(|unused| unused == key)
+                {
+                    unused.swap_remove(at);
+                }
+            }
+            unused.extend(self.settle(batch, &live, &put, &mut space, &mut released));
             drop(space);
             self.release(&released);
             self.release_keys(unused.into_iter());
         }
+    }
+
+    /// Returns the keys under which the store has pages of other processes at the addresses of
+    /// these pages, if forks have shared them; by the places in the batch. A reference to each key
+    /// is taken, under the lock of the space that has it.
+    fn twins(&self, batch: &Batch, live: &[Live], managed: &Managed) -> BTreeMap<usize, Key> {
+        let mut twins = BTreeMap::new();
+        if lock(&managed.sharing).is_none() {
+            return twins;
+        }
+        let shares =
+            |other: &Arc<Managed>| other.id != managed.id && lock(&other.sharing).is_some();
+        for other in self.all().into_iter().filter(shares).take(RELATIVES) {
+            let space = other.lock();
+            for &Live { at, .. } in live.iter().filter(|live| live.copy.is_none()) {
+                if !twins.contains_key(&at)
+                    && let Page::Stored(key) = space.page(batch.owner(at))
+                {
+                    lock(&self.keys).share(key);
+                    twins.insert(at, key);
+                }
+            }
+        }
+        twins
     }
 
     /// Stores the pages that the swap cache has of a space, under its lock.
@@ -83,7 +132,9 @@ impl Shared {
                 let drop_copies = || {
                     self.drop_copies_of(space, DROPPED) > 0 || self.drop_copies(DROPPED, false) > 0
                 };
-                let Ok(put) = self.put(&batch, &live, drop_copies) else { return };
+                // A look at others would need their locks.
+                let twins = BTreeMap::new();
+                let Ok(put) = self.put(&batch, &live, &twins, drop_copies) else { return };
                 let mut released = Released::new();
                 let unused = self.settle(&batch, &live, &put, space, &mut released);
                 self.release(&released);
@@ -112,7 +163,8 @@ impl Shared {
                 Put::New(key) if space.stored(page, slot, key, released) => {
                     stored += 1;
                 }
-                Put::New(key) => unused.push(key),
+                Put::Shared(key) if space.stored(page, slot, key, released) => kept += 1,
+                Put::New(key) | Put::Shared(key) => unused.push(key),
             }
         }
         self.counters.stores_total.add(stored);
@@ -126,15 +178,19 @@ impl Shared {
         &self,
         batch: &Batch,
         live: &[Live],
+        twins: &BTreeMap<usize, Key>,
         mut drop_copies: impl FnMut() -> bool,
     ) -> Result<Vec<Put>, ()> {
         let digests: Vec<_> = live.iter().map(|of| self.digests.of(batch.page(of.at))).collect();
-        let is_copy = |(of, digest): (&Live, &Digest)| {
-            of.copy.filter(|&key| self.digests.get(u64::from(key)) == *digest)
+        let equal = |key: &Key, digest: &Digest| self.digests.get(u64::from(*key)) == *digest;
+        let kept = |(of, digest): (&Live, &Digest)| match of.copy {
+            Some(key) => Some(key).filter(|key| equal(key, digest)).map(Put::Kept),
+            None => twins.get(&of.at).copied().filter(|key| equal(key, digest)).map(Put::Shared),
         };
-        let kept: Vec<Option<Key>> = live.iter().zip(&digests).map(is_copy).collect();
+        let kept: Vec<Option<Put>> = live.iter().zip(&digests).map(kept).collect();
         let looks = live.iter().filter(|live| live.copy.is_some()).count();
-        self.copies.looked(looks, kept.iter().flatten().count());
+        let found = kept.iter().filter(|kept| matches!(kept, Some(Put::Kept(_)))).count();
+        self.copies.looked(looks, found);
         let wanted = kept.iter().filter(|kept| kept.is_none()).count();
         let mut keys: Vec<Key> = Vec::with_capacity(wanted);
         loop {
@@ -147,8 +203,8 @@ impl Shared {
         }
         let mut free = keys.iter();
         let put = live.iter().zip(digests).zip(kept).map(|((live, digest), kept)| {
-            if let Some(key) = kept {
-                return Ok(Put::Kept(key));
+            if let Some(kept) = kept {
+                return Ok(kept);
             }
             let key = *free.next().ok_or(StoreError::Full)?;
             self.compress(key, batch.page(live.at), &mut drop_copies)?;

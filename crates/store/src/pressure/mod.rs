@@ -1,7 +1,7 @@
-//! How short of memory the machine and the process's cgroup are: the signal for a store to shrink.
+//! How short of memory the machine and the own cgroup are: what tells a store to shrink.
 //!
-//! [`SystemPressure`] reads the kernel's figures, `FakePressure` returns prepared ones. This is
-//! what is measured and when it counts as pressure:
+//! [`SystemPressure`] asks the kernel, `FakePressure` says what it is told to. What is measured
+//! and when it counts as pressure, is said here once:
 //!
 //! | source | calm | urgent |
 //! |:--|:--|:--|
@@ -15,12 +15,13 @@
 //!
 //! Between calm and urgent, the [`Level`] goes from 0 to 1 in proportion; the tightest source
 //! counts. Stalls are the better measure, being what shrinking is to prevent, but not every kernel
-//! counts them, a cgroup of version 1 never does, and they come when memory is gone already. Stalls
-//! count for as long as they go on: the kernel's average remembers them longer than that, so it is
-//! ignored when no task waited since the last call.
+//! counts them, a cgroup of version 1 never does, and they come when memory is gone already.
+//! Stalls count for as long as they go on: the kernel's average remembers them longer than that,
+//! so it is ignored when nobody waited since the last call.
 //!
-//! A cgroup's usage counts the page cache, too. The part of it that has not been used for long
-//! (`inactive_file`) can be reclaimed at once and counts as left.
+//! A cgroup's usage counts the page cache, too. What of it has not been used for long
+//! (`inactive_file`) can be had at once and counts as left. For [`MemoryLeft`], which says how much
+//! a process can still have before the kernel ends one, more of it does.
 //!
 //! Sources: the kernel's documentation of pressure stall information
 //! (`Documentation/accounting/psi.rst`), of `/proc/meminfo` (`filesystems/proc.rst`) and of the
@@ -28,6 +29,7 @@
 
 #[cfg(any(test, feature = "testing"))]
 mod fake;
+mod left;
 mod level;
 mod parse;
 mod stalls;
@@ -35,6 +37,7 @@ mod system;
 
 #[cfg(any(test, feature = "testing"))]
 pub use fake::FakePressure;
+pub use left::{Left, MemoryLeft, memory_left};
 pub use level::{Level, Pressure};
 pub use stalls::OwnStalls;
-pub use system::{SystemPressure, memory_left};
+pub use system::SystemPressure;

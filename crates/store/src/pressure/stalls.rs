@@ -53,12 +53,14 @@ fn account(root: &Path) -> Option<PathBuf> {
     // A container may see its own cgroup as the top.
     let files = [folders.first(), folders.last()];
     let files = files.into_iter().flatten().map(|folder| folder.join("memory.pressure"));
-    let machine = || {
-        let cgroups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
-        let is_in_one = parse::cgroup(&cgroups, Version::One).is_some_and(|path| path != "/");
-        (!is_in_one).then(|| root.join("proc/pressure/memory"))
-    };
-    files.chain(machine()).find(|file| waited(file).is_some())
+    let cgroups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
+    let is_below_top = |version| parse::cgroup(&cgroups, version).is_some_and(|path| path != "/");
+    // The top of version 2 has an account, too: that of the machine.
+    if is_below_top(Version::One) && !is_below_top(Version::Two) {
+        return None;
+    }
+    let machine = root.join("proc/pressure/memory");
+    files.chain([machine]).find(|file| waited(file).is_some())
 }
 
 /// Returns the microseconds since boot in which a task waited.
@@ -92,8 +94,10 @@ mod tests {
         assert_eq!(account(root), Some(machine), "in the topmost cgroups");
         write(root, "proc/self/cgroup", "4:memory:/jobs/1\n0::/\n");
         assert_eq!(account(root), None, "version 1 counts no stalls");
-        write(root, "proc/self/cgroup", "0::/a/b\n");
         write(root, "proc/self/mountinfo", "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n");
+        write(root, "cg/memory.pressure", SOME);
+        assert_eq!(account(root), None, "those of the top of version 2 are the machine's");
+        write(root, "proc/self/cgroup", "0::/a/b\n");
         write(root, "cg/a/b/memory.pressure", SOME);
         assert_eq!(account(root), Some(root.join("cg/a/b/memory.pressure")));
     }

@@ -12,7 +12,7 @@ pub(super) const STALLS: (f64, f64) = (5.0, 50.0);
 /// Shares of memory that are left: from here on it is calm, and down to there it is urgent.
 const LEFT: (f64, f64) = (0.10, 0.02);
 
-/// The kernel's figures about memory. It is found out once which files there are and which cgroups
+/// What the kernel tells about memory. It is found out once which files there are and which cgroups
 /// have a limit; a cgroup that the process is moved to later, or that gets its first limit later,
 /// is not noticed. A limit that changes is.
 ///
@@ -35,18 +35,22 @@ enum Gauge {
     Available {
         file: PathBuf,
     },
-    Limit {
-        limit: PathBuf,
-        usage: PathBuf,
-        stat: PathBuf,
-        /// The counter of `stat` that says what can be had back at once.
-        inactive: &'static str,
-    },
+    Limit(Limit),
+}
+
+/// The files that say how much of a cgroup's memory is left, and the names of counters of `stat`.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    pub(super) limit: PathBuf,
+    pub(super) usage: PathBuf,
+    pub(super) stat: PathBuf,
+    /// Bytes of files that can be had back at once, of the others, and of those that are mapped;
+    /// and pages of files that were dropped and read again.
+    pub(super) files: [&'static str; 4],
 }
 
 impl SystemPressure {
-    /// Returns a pressure based on all figures that this kernel has. Without any, it is always
-    /// calm.
+    /// Returns a pressure by all that this kernel tells. If it tells nothing, it is always calm.
     pub fn new() -> Self {
         Self::below(Path::new("/"))
     }
@@ -56,7 +60,7 @@ impl SystemPressure {
         let (mut gauges, mut parts) = (Vec::new(), Vec::new());
         let mut add = |name, found: Vec<Gauge>| {
             let before = gauges.len();
-            // A file may be there and refuse to be read: a kernel that is set not to count.
+            // A file may be there and refuse to be read: a kernel that was told not to count.
             gauges.extend(found.into_iter().filter_map(|mut gauge| {
                 gauge.measure()?;
                 Some(gauge)
@@ -71,42 +75,15 @@ impl SystemPressure {
         add("stalls of the cgroup", own.into_iter().collect());
         add("available memory", vec![Gauge::Available { file: root.join("proc/meminfo") }]);
         let one = cgroup_folders(root, Version::One);
-        let limits = two.iter().map(|folder| limit(folder, Version::Two));
-        let limits = limits.chain(one.iter().map(|folder| limit(folder, Version::One)));
-        add("limit of the cgroup", limits.collect());
+        let limits = two.iter().map(|folder| Limit::of(folder, Version::Two));
+        let limits = limits.chain(one.iter().map(|folder| Limit::of(folder, Version::One)));
+        add("limit of the cgroup", limits.map(Gauge::Limit).collect());
         let source = match parts.is_empty() {
             true => "nothing: the kernel reports nothing".to_owned(),
             false => parts.join(", "),
         };
         Self { gauges, source }
     }
-}
-
-/// Returns the bytes that this process can still have: what the machine has available, or what is
-/// left below the limit of a cgroup, whichever is less. `None` if the kernel has no figures.
-///
-/// # Cost
-/// As that of a [`SystemPressure`].
-pub fn memory_left() -> Option<u64> {
-    left_below(Path::new("/"))
-}
-
-fn left_below(root: &Path) -> Option<u64> {
-    let machine = read(&root.join("proc/meminfo")).and_then(|text| parse::available_bytes(&text));
-    let cgroups = [Version::One, Version::Two].into_iter().flat_map(|version| {
-        let folders = cgroup_folders(root, version);
-        folders.into_iter().filter_map(move |folder| left_of(&limit(&folder, version)))
-    });
-    machine.into_iter().chain(cgroups).min()
-}
-
-/// Returns what is left below a limit, if this is one, in bytes.
-fn left_of(gauge: &Gauge) -> Option<u64> {
-    let Gauge::Limit { limit, usage, stat, inactive } = gauge else { return None };
-    let limit = parse::bytes(&read(limit)?)?;
-    let usage = parse::bytes(&read(usage)?)?;
-    let cache = read(stat).and_then(|stat| parse::counter(&stat, inactive));
-    Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
 }
 
 impl Default for SystemPressure {
@@ -137,7 +114,7 @@ impl Gauge {
                 Some(if waited { between(now.avg10, STALLS) } else { 0.0 })
             }
             Self::Available { file } => Some(between(parse::available(&read(file)?)?, LEFT)),
-            Self::Limit { limit, usage, stat, inactive } => {
+            Self::Limit(Limit { limit, usage, stat, files: [inactive, ..] }) => {
                 // One that is gone since it was found has no limit, as one that says `max`.
                 let limit = parse::bytes(&read(limit)?).filter(|&limit| limit > 0)?;
                 let usage = parse::bytes(&read(usage)?)?;
@@ -158,16 +135,28 @@ fn stalls(file: PathBuf) -> Gauge {
     Gauge::Stalls { file, total: None }
 }
 
-fn limit(folder: &Path, version: Version) -> Gauge {
-    let (limit, usage, inactive) = match version {
-        Version::One => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        Version::Two => ("memory.max", "memory.current", "inactive_file"),
-    };
-    Gauge::Limit {
-        limit: folder.join(limit),
-        usage: folder.join(usage),
-        stat: folder.join("memory.stat"),
-        inactive,
+impl Limit {
+    /// Returns the files of a cgroup.
+    pub(super) fn of(folder: &Path, version: Version) -> Self {
+        let (limit, usage, files) = match version {
+            Version::One => (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                [
+                    "total_inactive_file",
+                    "total_active_file",
+                    "total_mapped_file",
+                    "total_workingset_refault_file",
+                ],
+            ),
+            Version::Two => (
+                "memory.max",
+                "memory.current",
+                ["inactive_file", "active_file", "file_mapped", "workingset_refault_file"],
+            ),
+        };
+        let [limit, usage, stat] = [limit, usage, "memory.stat"].map(|name| folder.join(name));
+        Self { limit, usage, stat, files }
     }
 }
 
@@ -241,24 +230,6 @@ mod tests {
         let mut pressure = Machine::new("none").pressure();
         assert_eq!(pressure.level(), Level::Calm);
         assert_eq!(pressure.source(), "nothing: the kernel reports nothing");
-    }
-
-    #[test]
-    fn what_is_left_is_that_of_the_tightest() {
-        let machine = Machine::new("left");
-        assert_eq!(left_below(&machine.0), None);
-        machine.available(500);
-        assert_eq!(left_below(&machine.0), Some(500 << 10));
-        machine.write("proc/self/cgroup", "0::/a/b\n");
-        machine.write("proc/self/mountinfo", "1 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n");
-        machine.write("cg/a/memory.max", "300000\n");
-        machine.write("cg/a/memory.current", "200000\n");
-        machine.write("cg/a/memory.stat", "anon 1\ninactive_file 50000\n");
-        machine.write("cg/a/b/memory.max", "max\n");
-        machine.write("cg/a/b/memory.current", "100000\n");
-        assert_eq!(left_below(&machine.0), Some(150_000));
-        machine.write("cg/a/b/memory.max", "90000\n");
-        assert_eq!(left_below(&machine.0), Some(0), "used up");
     }
 
     #[test]

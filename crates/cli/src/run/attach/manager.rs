@@ -60,7 +60,7 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
     let watch = watch.map_err(cannot("start a thread"))?;
     let (mut service, control) = (None, OnceLock::new());
     let steer = |given: Control| {
-        let auto = plan.auto.then(|| AutoLimit::start(given.clone()));
+        let auto = plan.auto.then(|| AutoLimit::start(given.clone(), plan.leaves_store_open()));
         service = steer::serve(given.clone(), own, &plan, auto, far.clone());
         let _ = control.set(given);
     };

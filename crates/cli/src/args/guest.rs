@@ -24,8 +24,8 @@ Examples:
     zfold guest record web off
   Write an image to a file again, for other backends:
     zfold guest export web-2 /var/tmp/web-2.mem
-  Guests whose VMMs hand over the file of their memory: at most 1 GiB from now on, and all of guest
-  17 out
+  Of guests whose VMMs hand over the file of their memory, at most 1 GiB stays resident; guest 17
+  leaves as a whole:
     zfold guest set resident-limit=1GiB
     zfold guest page-out 17
 

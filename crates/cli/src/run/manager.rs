@@ -143,8 +143,7 @@ fn run(
     let watch = watch.transpose().map_err(cannot("start a thread"))?;
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
-        let open = plan.leaves_store_open();
-        auto = plan.auto.then(|| AutoLimit::start(control.clone(), open));
+        auto = plan.auto.then(|| AutoLimit::start(control.clone(), plan.leaves_store_open()));
         service = steer::serve(control, parent, &plan, auto.clone(), far.clone());
     };
     let told = zfold_run::manage(options, &access, steer, |event| {

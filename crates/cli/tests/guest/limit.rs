@@ -141,7 +141,7 @@ fn what_cannot_be_set_changes_nothing() {
     };
     refused(&["set", "limit=64MiB", "resident-limit=4KiB"], &["1MiB or more"]);
     refused(&["set", "codec=lz4"], &["resident-limit=SIZE"]);
-    refused(&["page-out"], &["no guest"]);
+    refused(&["page-out", "web"], &["no guest", "'web'"]);
     assert_eq!(server.stat()["limit_bytes"], 0);
     server.end();
 }

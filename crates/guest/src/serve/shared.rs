@@ -197,7 +197,9 @@ impl Shared {
             meant.retain(|guest| whose.is_none_or(|image| guest.image() == image));
         }
         if meant.is_empty() {
-            return Err(NoPageOut::Missing(name.to_owned()));
+            // All of no guests have left.
+            let none = PagedOut { left_pages: 0, resident_pages: 0 };
+            return whose.map_or(Ok(none), |name| Err(NoPageOut::Missing(name.to_owned())));
         }
         let before = left(&meant);
         let until = Instant::now() + PAGE_OUT_MAX;

@@ -4,9 +4,11 @@
 //! ```
 //! use zfold_store::{CodecKind, Store, StoreOptions};
 //!
-//! // A million keys; all memory held counts against 64 MiB. let options =
-//! StoreOptions::new(1_000_000, CodecKind::Lz4.into()).with_limit_bytes(64 << 20); let store =
-//! Store::open(&options)?; store.store(7, &[1; 4096])?; let mut page = [0; 4096];
+//! // A million keys; all memory held counts against 64 MiB.
+//! let options = StoreOptions::new(1_000_000, CodecKind::Lz4.into()).with_limit_bytes(64 << 20);
+//! let store = Store::open(&options)?;
+//! store.store(7, &[1; 4096])?;
+//! let mut page = [0; 4096];
 //! assert!(store.load(7, &mut page)? && page == [1; 4096]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

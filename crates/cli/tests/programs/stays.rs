@@ -69,9 +69,7 @@ fn what_cannot_leave_is_counted_by_kind_and_told() {
     let figure = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
     // A part of a page that is shared is rounded down.
     let mib = |name: &str| (figure(name) + (1 << 19)) >> 20;
-    // Processes are looked at one after the other while they begin to share: a part may be counted
-    // in two of them for a moment. All three together would be 72.
-    assert!((24..36).contains(&mib("peak_shared_bytes")), "{report}");
+    assert_eq!(mib("peak_shared_bytes"), 24, "{report}");
     assert!(figure("peak_file_bytes") > 0 && figure("peak_page_table_bytes") > 0, "{report}");
     let is_locked = printed == "locked\n";
     assert_eq!(mib("peak_locked_bytes"), if is_locked { 12 } else { 0 }, "{report}");

@@ -94,37 +94,19 @@ fn left_of(of: &Limit) -> Option<(u64, Option<u64>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs, process};
-
+    use super::super::machine::Machine;
     use super::*;
 
-    /// Removes a folder at the end.
-    struct Machine(PathBuf);
-
-    impl Drop for Machine {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
-        }
-    }
-
-    impl Machine {
-        fn write(&self, path: &str, text: &str) {
-            let file = self.0.join(path);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
-        }
-
-        fn left(&self) -> Option<u64> {
-            MemoryLeft::below(&self.0).measure().bytes()
-        }
+    fn left(machine: &Machine) -> Option<u64> {
+        MemoryLeft::below(machine.root()).measure().bytes()
     }
 
     #[test]
     fn what_is_left_is_that_of_the_tightest() {
-        let machine = Machine(env::temp_dir().join(format!("zfold-left-{}", process::id())));
-        assert_eq!(machine.left(), None);
+        let machine = Machine::new();
+        assert_eq!(left(&machine), None);
         machine.write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 500 kB\n");
-        assert_eq!(machine.left(), Some(500 << 10));
+        assert_eq!(left(&machine), Some(500 << 10));
         machine.write("proc/self/cgroup", "0::/a/b\n");
         machine.write("proc/self/mountinfo", "1 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n");
         machine.write("cg/a/memory.max", "300000\n");
@@ -132,19 +114,19 @@ mod tests {
         machine.write("cg/a/memory.stat", "anon 1\ninactive_file 50000\n");
         machine.write("cg/a/b/memory.max", "max\n");
         machine.write("cg/a/b/memory.current", "100000\n");
-        assert_eq!(machine.left(), Some(150_000));
+        assert_eq!(left(&machine), Some(150_000));
         // Files count as left, used lately or not, except as many as are mapped.
         let stat = "inactive_file 50000\nactive_file 40000\nfile_mapped 30000\n\
                     workingset_refault_file 7\n";
         machine.write("cg/a/memory.stat", stat);
-        let measured = MemoryLeft::below(&machine.0).measure();
+        let measured = MemoryLeft::below(machine.root()).measure();
         let (machine_left, cgroup) = (Some(500 << 10), Some(160_000));
         let expected = Left { machine: machine_left, cgroup, file_refaults: Some(7) };
         assert_eq!(measured, expected);
         assert_eq!(measured.bytes(), cgroup);
         machine.write("cg/a/memory.stat", "active_file 40000\nfile_mapped 70000\n");
-        assert_eq!(machine.left(), Some(100_000));
-        let now = MemoryLeft::below(&machine.0);
+        assert_eq!(left(&machine), Some(100_000));
+        let now = MemoryLeft::below(machine.root());
         machine.write("cg/a/b/memory.max", "90000\n");
         assert_eq!(now.measure().bytes(), Some(0), "used up");
         machine.write("cg/a/b/memory.max", "9223372036854771712\n");

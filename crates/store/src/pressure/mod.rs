@@ -31,6 +31,8 @@
 mod fake;
 mod left;
 mod level;
+#[cfg(test)]
+mod machine;
 mod parse;
 mod stalls;
 mod system;

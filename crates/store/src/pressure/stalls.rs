@@ -72,34 +72,29 @@ fn waited(file: &Path) -> Option<u64> {
 mod tests {
     use std::fs;
 
+    use super::super::machine::Machine;
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let file = root.join(path);
-        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-        fs::write(file, text).expect("written");
-    }
 
     const SOME: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
 
     #[test]
     fn the_own_cgroup_comes_before_the_machine() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path();
+        let machine = Machine::new();
+        let root = machine.root();
         assert_eq!(account(root), None, "a kernel that does not count");
-        write(root, "proc/pressure/memory", SOME);
-        let machine = root.join("proc/pressure/memory");
-        assert_eq!(account(root), Some(machine.clone()));
-        write(root, "proc/self/cgroup", "4:memory:/\n0::/\n");
-        assert_eq!(account(root), Some(machine), "in the topmost cgroups");
-        write(root, "proc/self/cgroup", "4:memory:/jobs/1\n0::/\n");
+        machine.write("proc/pressure/memory", SOME);
+        let own = machine.file("proc/pressure/memory");
+        assert_eq!(account(root), Some(own.clone()));
+        machine.write("proc/self/cgroup", "4:memory:/\n0::/\n");
+        assert_eq!(account(root), Some(own), "in the topmost cgroups");
+        machine.write("proc/self/cgroup", "4:memory:/jobs/1\n0::/\n");
         assert_eq!(account(root), None, "version 1 counts no stalls");
-        write(root, "proc/self/mountinfo", "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n");
-        write(root, "cg/memory.pressure", SOME);
+        machine.write("proc/self/mountinfo", "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n");
+        machine.write("cg/memory.pressure", SOME);
         assert_eq!(account(root), None, "those of the top of version 2 are the machine's");
-        write(root, "proc/self/cgroup", "0::/a/b\n");
-        write(root, "cg/a/b/memory.pressure", SOME);
-        assert_eq!(account(root), Some(root.join("cg/a/b/memory.pressure")));
+        machine.write("proc/self/cgroup", "0::/a/b\n");
+        machine.write("cg/a/b/memory.pressure", SOME);
+        assert_eq!(account(root), Some(machine.file("cg/a/b/memory.pressure")));
     }
 
     #[test]

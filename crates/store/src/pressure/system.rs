@@ -180,26 +180,10 @@ pub(super) fn read(file: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, process};
-
+    use super::super::machine::Machine;
     use super::*;
 
-    /// A folder with the files of a machine, which goes with the value.
-    struct Machine(PathBuf);
-
     impl Machine {
-        fn new(test: &str) -> Self {
-            let root = env::temp_dir().join(format!("zfold-pressure-{}-{test}", process::id()));
-            fs::create_dir_all(&root).unwrap();
-            Self(root)
-        }
-
-        fn write(&self, path: &str, text: &str) {
-            let file = self.0.join(path);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
-        }
-
         fn available(&self, kib: u32) {
             let text = format!("MemTotal:       1000 kB\nMemAvailable:   {kib} kB\n");
             self.write("proc/meminfo", &text);
@@ -211,13 +195,7 @@ mod tests {
         }
 
         fn pressure(&self) -> SystemPressure {
-            SystemPressure::below(&self.0)
-        }
-    }
-
-    impl Drop for Machine {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
+            SystemPressure::below(self.root())
         }
     }
 
@@ -227,14 +205,14 @@ mod tests {
 
     #[test]
     fn without_any_file_it_is_calm() {
-        let mut pressure = Machine::new("none").pressure();
+        let mut pressure = Machine::new().pressure();
         assert_eq!(pressure.level(), Level::Calm);
         assert_eq!(pressure.source(), "nothing: the kernel reports nothing");
     }
 
     #[test]
     fn little_available_memory_is_pressure() {
-        let machine = Machine::new("available");
+        let machine = Machine::new();
         machine.available(500);
         let mut pressure = machine.pressure();
         assert_eq!(pressure.source(), "available memory");
@@ -246,7 +224,7 @@ mod tests {
 
     #[test]
     fn stalls_are_pressure_while_they_go_on() {
-        let machine = Machine::new("stalls");
+        let machine = Machine::new();
         machine.stalls("proc/pressure/memory", 0.0, 5);
         let mut pressure = machine.pressure();
         assert_eq!(pressure.source(), "stalls of the machine");
@@ -259,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_tightest_source_counts() {
-        let machine = Machine::new("tightest");
+        let machine = Machine::new();
         machine.available(500);
         machine.stalls("proc/pressure/memory", 0.0, 0);
         machine.write("proc/self/cgroup", "0::/a/b\n");
@@ -291,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_version_1_counts() {
-        let machine = Machine::new("version1");
+        let machine = Machine::new();
         machine.write("proc/self/cgroup", "4:memory:/host/path/17\n0::/\n");
         // A container that sees its own cgroup as the top.
         let mount = "35 31 0:32 /other /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";

@@ -9,22 +9,23 @@
 //! noise. Then every thread reads a byte of random pages. Times are by the clock, and of
 //! processors: of all threads of the process, and, for faults, of the threads that touch.
 
+mod common;
+
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use common::{PAGE, arguments, clock, pages};
+use rustix::time::ClockId;
 use zfold_region::{MemoryOptions, Region};
 use zfold_testing::Random;
-use zfold_testing::random::noisy;
 
-const PAGE: usize = 4096;
 const BYTES: usize = 512 << 20;
 const LIMIT: usize = 256 << 20;
 const READS: usize = 400_000;
 
 fn main() {
-    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args = arguments();
     let threads = args.first().map_or(1, |arg| arg.parse().expect("a number of threads"));
-    let pages = args.get(1).map_or_else(half_noise, |file| std::fs::read(file).expect("a file"));
+    let pages = pages(args.get(1));
     let mut options = MemoryOptions::new(LIMIT);
     if let Some(evictors) = args.get(2) {
         options.evictors = evictors.parse().expect("a number of evictors");
@@ -91,11 +92,6 @@ fn read_randomly(region: &Region, seed: u64, reads: usize) -> Duration {
     clock(ClockId::ThreadCPUTime) - before
 }
 
-/// A page of which one half compresses and the other does not.
-fn half_noise() -> Vec<u8> {
-    (0..1024).flat_map(|page| noisy(page, PAGE / 2, PAGE)).collect()
-}
-
 /// A moment by the clock and in processor time of the process.
 #[derive(Clone, Copy)]
 struct Start(Instant, Duration);
@@ -104,11 +100,6 @@ impl Start {
     fn now() -> Self {
         Self(Instant::now(), clock(ClockId::ProcessCPUTime))
     }
-}
-
-fn clock(id: ClockId) -> Duration {
-    let time = clock_gettime(id);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn micros(time: Duration, count: usize) -> f64 {

@@ -10,29 +10,27 @@
 //! each, as `zstd -d corpus/numpy.pages.zst` leaves them) or with pages of which one half is noise.
 //! Speeds are by the clock; processor time is that of all threads of the process.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod common;
 
-use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::time::Instant;
+
+use common::{PAGE, arguments, clock, pages};
+use rustix::time::ClockId;
 use zfold_region::{FaultMode, MemoryOptions, Region};
 use zfold_store::backing::{FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecKind, CodecSpec};
 use zfold_testing::Random;
-use zfold_testing::random::noisy;
 
-const PAGE: usize = 4096;
 const BYTES: usize = 1 << 30;
 const LIMIT: usize = 256 << 20;
 const READS: usize = 400_000;
 
 fn main() {
-    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args = arguments();
     let codec: CodecSpec =
         args.first().map_or(CodecKind::Lz4.into(), |arg| arg.parse().expect("a codec"));
-    let pages = match args.get(1).map(String::as_str) {
-        None | Some("-") => half_noise(),
-        Some(file) => std::fs::read(file).expect("a file"),
-    };
+    let pages = pages(args.get(1));
     let mut options = MemoryOptions::new(LIMIT).with_codec(codec);
     if args.get(2).is_some_and(|mode| mode == "threads") {
         options.faults = FaultMode::Thread;
@@ -79,20 +77,10 @@ fn main() {
     println!("{stats:?}");
 }
 
-/// A page of which one half compresses and the other does not.
-fn half_noise() -> Vec<u8> {
-    (0..1024).flat_map(|page| noisy(page, PAGE / 2, PAGE)).collect()
-}
-
-fn processors() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 fn timed(what: &str, pass: impl FnOnce()) {
-    let (begun, before) = (Instant::now(), processors());
+    let (begun, before) = (Instant::now(), clock(ClockId::ProcessCPUTime));
     pass();
-    let (took, used) = (begun.elapsed().as_secs_f64(), processors() - before);
+    let (took, used) = (begun.elapsed().as_secs_f64(), clock(ClockId::ProcessCPUTime) - before);
     println!(
         "{what}: {took:.2} s, {:.2} GB/s, {:.2} s of processors",
         BYTES as f64 / took / 1e9,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use super::core::{CHUNK, Core};
 use super::frames::Stays;
 use super::ring::Owner;
-use super::space::Space;
+use super::space::{Space, space_of};
 use super::word::{State, Word};
 use crate::sys::signal::{Blocked, die};
 use zfold_uffd::page::is_zero;
@@ -135,10 +135,7 @@ impl Core {
             }
             let (key, chunk) = (**hand, **hand / CHUNK);
             let end = (chunk + 1) * CHUNK;
-            let behind = spaces.partition_point(|space| space.keys().start <= key);
-            let space = behind.checked_sub(1).map(|at| &spaces[at]);
-            let space = space.filter(|space| space.keys().contains(&key));
-            **hand = match space {
+            **hand = match space_of(&spaces, key) {
                 Some(space) if self.residents(chunk) > 0 => {
                     let keys = key..end.min(space.keys().end);
                     let leaves = |key| !self.spares(key, haste);
@@ -336,7 +333,7 @@ impl Core {
         // A store that fails leaves nothing under the key.
         self.freed(key);
         let spaces = self.spaces();
-        let space = spaces.iter().find(|space| space.keys().contains(&key));
+        let space = space_of(&spaces, key);
         let in_slot = |word: Word| {
             let here = word.state() == State::Staged && word.value() == slot as u32;
             if here { word.arriving() } else { None }

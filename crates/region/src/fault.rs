@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::core::{CHUNK, Core};
 use super::registry;
-use super::space::{Space, window_max};
+use super::space::{Space, space_of, window_max};
 use super::word::{State, Word};
 use crate::sys::signal::die;
 use zfold_uffd::policy::Past;
@@ -171,31 +171,28 @@ impl Core {
         self.frames.wake(address);
     }
 
-    /// Brings in some pages of a region that were posted; returns whether there were any.
+    /// Brings in some posted pages of a region; returns whether there were any.
     fn bring_ahead(&self, space: &Space) -> bool {
-        let keys = self.ahead.take(&space.keys(), window_max());
-        if let Some(keys) = &keys {
-            self.prefetch(space, keys.start..keys.end.min(space.keys().end));
-        }
-        keys.is_some()
+        let Some(keys) = self.ahead.take(&space.keys(), window_max()) else { return false };
+        self.prefetch(space, keys);
+        true
     }
 
     /// The same for a background thread, for any region.
     pub(super) fn bring_ahead_of_any(&self) -> bool {
         let Some(keys) = self.ahead.take(&(0..u32::MAX), window_max()) else { return false };
         let spaces = self.spaces();
-        let behind = spaces.partition_point(|space| space.keys().start <= keys.start);
-        if let Some(space) = behind.checked_sub(1).map(|at| &spaces[at]) {
-            self.prefetch(space, keys.start..keys.end.min(space.keys().end));
+        if let Some(space) = space_of(&spaces, keys.start) {
+            self.prefetch(space, keys);
         }
         true
     }
 
     /// Brings in the pages of a range from the store and the staging area, as long as there is free
-    /// room.
+    /// room. Keys beyond the region are ignored: a post may be older than it is.
     pub(super) fn prefetch(&self, space: &Space, keys: Range<u32>) {
-        let mut key = keys.start;
-        while key < keys.end {
+        let (mut key, end) = (keys.start, keys.end.min(space.keys().end));
+        while key < end {
             let word = self.page(key).load();
             if !word.is_away() {
                 key += 1;
@@ -205,7 +202,7 @@ impl Core {
                 return;
             }
             if self.page(key).step(word, word.arriving()) {
-                self.bring_from(space, key, word, keys.end - key, 0);
+                self.bring_from(space, key, word, end - key, 0);
             } else {
                 self.room.give(1);
             }

@@ -5,6 +5,7 @@
 //! prefetch. The one unsafe call drops pages, for a caller that is in charge of them (word/W1).
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::map::Mapping;
@@ -37,6 +38,12 @@ pub(super) struct Space {
     /// brought in: hints, each in one word.
     streams: [AtomicU64; STREAMS],
     turn: AtomicU64,
+}
+
+/// Returns the region that has a key, of regions in the order of their keys.
+pub(super) fn space_of(spaces: &[Arc<Space>], key: u32) -> Option<&Arc<Space>> {
+    let behind = spaces.partition_point(|space| space.keys().start <= key);
+    spaces[..behind].last().filter(|space| space.keys().contains(&key))
 }
 
 impl Space {

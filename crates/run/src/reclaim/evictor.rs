@@ -255,7 +255,7 @@ impl Evictor {
                 }
             }
             if out > 0 {
-                self.move_out_of_others(managed, &attached);
+                self.move_out_of_others(managed);
                 return true;
             }
         }

@@ -7,28 +7,30 @@ use crate::core::ranges::PageNo;
 use crate::reclaim::evictor::Evictor;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::measure_shared;
+use crate::spaces::shared::RELATIVES;
 
 /// Shortest time between two measurements of what forks share, in absolute terms and as a multiple
 /// of the time that one took: no message reports the end of sharing.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
-/// With more spaces than this, measurements are limited to a time, and a pause follows that is a
-/// multiple of the time they took.
-const SHARING_MANY: usize = 64;
+/// With more than [`RELATIVES`] spaces, measurements are limited to a time, and a pause follows
+/// that is a multiple of the time they took.
 const SHARING_TURN: Duration = Duration::from_millis(2);
 const SHARING_TURNS: u32 = 4;
 
 impl Evictor {
     /// Moves pages that have just left a space, and that it shared, out of the others that have
     /// them: as long as one has a page, its memory stays. With very many, it stays.
-    pub(super) fn move_out_of_others(&mut self, managed: &Managed, attached: &[&Arc<Managed>]) {
+    pub(super) fn move_out_of_others(&mut self, managed: &Managed) {
         let pages = std::mem::take(&mut self.shared_out);
-        let shares =
-            |other: &&&Arc<Managed>| other.id != managed.id && lock(&other.sharing).is_some();
-        let others = attached.iter().filter(shares).take(SHARING_MANY);
-        for other in others.take_while(|_| !pages.is_empty()) {
-            self.reconcile(other);
-            self.move_out(other, |space, kept, victims| {
+        if pages.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let others = shared.sharing_with(managed.id).filter(|other| other.is_attached());
+        for other in others.take(RELATIVES) {
+            self.reconcile(&other);
+            self.move_out(&other, |space, kept, victims| {
                 let leaves = |page: &PageNo| space.may_leave(*page) && !kept(*page);
                 victims.extend(pages.iter().copied().filter(leaves));
                 None
@@ -50,7 +52,7 @@ impl Evictor {
         let mut spaces = self.shared.all();
         let next = spaces.partition_point(|managed| managed.id <= self.measured);
         spaces.rotate_left(next);
-        let (mut to_come, is_many) = (false, spaces.len() > SHARING_MANY);
+        let (mut to_come, is_many) = (false, spaces.len() > RELATIVES);
         for managed in spaces {
             let mut sharing = lock(&managed.sharing);
             let Some(known) = sharing.as_mut() else {

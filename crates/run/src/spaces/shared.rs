@@ -61,6 +61,9 @@ const LOST: Duration = Duration::from_secs(2);
 /// How long a helper may take to end after it was killed.
 const ENDING: Duration = Duration::from_secs(5);
 
+/// Most spaces in which pages that forks share are looked for.
+pub(crate) const RELATIVES: usize = 64;
+
 /// A space that has lost pages.
 #[derive(Debug)]
 pub(crate) struct Lost {
@@ -141,6 +144,13 @@ impl Shared {
     pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
         let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
         spaces.values().cloned().collect()
+    }
+
+    /// Returns the other spaces that share pages since a fork, of any space, in the order of their
+    /// numbers.
+    pub(crate) fn sharing_with(&self, id: SpaceId) -> impl Iterator<Item = Arc<Managed>> {
+        let shares = move |other: &Arc<Managed>| other.id != id && lock(&other.sharing).is_some();
+        self.all().into_iter().filter(shares)
     }
 
     /// Returns how many pages the swap cache may hold without pressure.

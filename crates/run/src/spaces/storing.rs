@@ -5,7 +5,6 @@
 //! both are equal, it becomes this page, too, and nothing is held twice.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::core::ranges::PageNo;
 use crate::core::space::{Released, Space};
 use crate::link::SpaceId;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::Shared;
+use crate::spaces::shared::{RELATIVES, Shared};
 use crate::spaces::swap_cache::Batch;
 
 /// Copies that are dropped at once for room in the store.
@@ -24,9 +23,6 @@ const DROPPED: usize = 256;
 
 /// The store is short of room when less than this share of its limit is left.
 const SHORT: u64 = 16;
-
-/// Most processes in which the store's pages are looked for.
-const RELATIVES: usize = 64;
 
 /// How often a full store is asked again when there are no copies left, and the pause between.
 const TRIES: u32 = 10;
@@ -69,27 +65,21 @@ impl Shared {
             if live.is_empty() {
                 return Ok(());
             }
-            let twins = self.twins(batch, &live, managed);
+            let mut twins = self.twins(batch, &live, managed);
             let drop_copies = || self.drop_copies(DROPPED, true) > 0;
-            let put = self.put(batch, &live, &twins, drop_copies);
-            let mut unused: Vec<Key> = twins.values().copied().collect();
-            let Ok(put) = put else {
-                self.release_keys(unused.into_iter());
+            let Ok(put) = self.put(batch, &live, &twins, drop_copies) else {
+                self.release_keys(twins.into_values());
                 return Err(());
             };
+            // The others were taken in vain.
+            let shared = live.iter().zip(&put).filter(|(_, put)| matches!(put, Put::Shared(_)));
+            shared.for_each(|(live, _)| _ = twins.remove(&live.at));
             let mut released = Released::new();
             let mut space = managed.lock();
-            for put in &put {
-                if let Put::Shared(key) = put
-                    && let Some(at) = unused.iter().position(|unused| unused == key)
-                {
-                    unused.swap_remove(at);
-                }
-            }
-            unused.extend(self.settle(batch, &live, &put, &mut space, &mut released));
+            let unused = self.settle(batch, &live, &put, &mut space, &mut released);
             drop(space);
             self.release(&released);
-            self.release_keys(unused.into_iter());
+            self.release_keys(unused.into_iter().chain(twins.into_values()));
         }
     }
 
@@ -101,9 +91,7 @@ impl Shared {
         if lock(&managed.sharing).is_none() {
             return twins;
         }
-        let shares =
-            |other: &Arc<Managed>| other.id != managed.id && lock(&other.sharing).is_some();
-        for other in self.all().into_iter().filter(shares).take(RELATIVES) {
+        for other in self.sharing_with(managed.id).take(RELATIVES) {
             let space = other.lock();
             for &Live { at, .. } in live.iter().filter(|live| live.copy.is_none()) {
                 if !twins.contains_key(&at)

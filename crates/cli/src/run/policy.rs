@@ -18,13 +18,13 @@
 //!   stalls, it grows while somebody waits for memory, and shrinks while nobody does. Where it does
 //!   not, pages of files that were dropped and read again are what tells: it grows while they are
 //!   many, and not far fewer than the pages that left and were asked for, and shrinks otherwise.
-//! - A4: with a limit of a cgroup and no backing, compressed pages may take what leaves the least
-//!   limit resident. A page beyond that ends the run with a message, before the kernel kills it
-//!   without one.
 //! - A3: the limit begins with half of what is left. A program may touch memory faster than anybody
 //!   looks, until its memory is closed; with half, it is closed while there is room. From then on
 //!   the limit rises by four times its size each second, and to what all of the last looks have
 //!   found, and falls at once.
+//! - A4: with a limit of a cgroup and no backing, compressed pages may take what leaves the least
+//!   limit resident. A page beyond that ends the run with a message, before the kernel kills it
+//!   without one.
 
 use std::time::Duration;
 

@@ -345,10 +345,11 @@ impl Guest {
         let mut most = PIECE as usize;
         while most > 0 {
             let batch = self.leaving.as_ref().and_then(|leaving| leaving.batch.as_ref());
-            let Some(places) = batch.and_then(|batch| batch.run(most)) else { break };
-            let units = batch.map(|batch| batch.units[places.clone()].to_vec());
+            let found = batch.and_then(|batch| Some((batch, batch.run(most)?)));
+            let Some((batch, places)) = found else { break };
+            let units = batch.units[places.clone()].to_vec();
             most -= places.len();
-            if self.copy_run(&units.unwrap_or_default(), space, image).is_err() {
+            if self.copy_run(&units, space, image).is_err() {
                 return Filled::Gone;
             }
             if let Some(batch) = self.leaving.as_mut().and_then(|leaving| leaving.batch.as_mut()) {

@@ -6,6 +6,7 @@
 //! | [`wait`] | waiting for what another thread or process does |
 //! | [`mod@skip`] | what a test needs, and the line that says what is missing |
 //! | [`compiled`] | C programs, compiled when the test runs |
+//! | [`groups`] | control groups with a limit of memory |
 //! | [`output`] | how a program must end |
 //! | [`nbd`] | a client and a server of NBD |
 //! | [`redis`], [`s3`] | real servers on loopback |
@@ -17,6 +18,7 @@
 #![allow(missing_docs, missing_debug_implementations, reason = "its users are tests")]
 
 pub mod compiled;
+pub mod groups;
 pub mod nbd;
 pub mod output;
 pub mod random;

@@ -74,6 +74,7 @@ impl AutoLimit {
                 left: known(now),
                 resident,
                 held,
+                stored: counts[2],
                 stalls: stalls.as_mut().and_then(OwnStalls::measure),
                 refaults: rate(0),
                 file_refaults: rate(1),
@@ -130,9 +131,9 @@ impl AutoLimit {
     }
 }
 
-/// Returns how many pages had left and were asked for so far, and how many of files were read
-/// again.
-fn counted(control: &Control, left: &Left) -> [u64; 2] {
-    let Figures { refaults_total, loads_total, .. } = control.state().figures;
-    [refaults_total + loads_total, left.file_refaults.unwrap_or(0)]
+/// Returns how many pages had left and were asked for so far, how many of files were read again,
+/// and the size of the pages that are compressed now.
+fn counted(control: &Control, left: &Left) -> [u64; 3] {
+    let Figures { refaults_total, loads_total, stored_pages_bytes, .. } = control.state().figures;
+    [refaults_total + loads_total, left.file_refaults.unwrap_or(0), stored_pages_bytes]
 }

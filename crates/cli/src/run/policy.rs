@@ -25,6 +25,10 @@
 //! - A4: with a limit of a cgroup and no backing, compressed pages may take what leaves the least
 //!   limit resident. A page beyond that ends the run with a message, before the kernel kills it
 //!   without one.
+//! - A5: pages that do not compress take more than they free, in fit up to a twelfth. Where those
+//!   that were stored last did, or hardly less, and all that is stored has hardly gained,
+//!   compressed pages may take as much more as leaves half of the reserve, so that the run ends as
+//!   in A4.
 
 use std::time::Duration;
 
@@ -52,6 +56,13 @@ const WITHHELD_MAX: f64 = 0.5;
 /// How much a limit rises in a second, as a part of it.
 const RISE: f64 = 4.0;
 
+/// How much has to be stored before it is judged what that costs.
+const JUDGED: u64 = 4 * MIB;
+
+/// Parts of their size that pages take which hardly gain: all that are stored, and the last.
+const ALL_HARDLY: f64 = 3.0 / 4.0;
+const LAST_HARDLY: f64 = 15.0 / 16.0;
+
 /// As fast as what is left is taken to go, in bytes a second, and the bounds of the time between
 /// two looks that follow from that.
 const TAKES: u64 = 1 << 30;
@@ -70,6 +81,8 @@ pub(super) struct Measured {
     pub(super) resident: u64,
     /// Bytes that compressed pages take.
     pub(super) held: u64,
+    /// Bytes that these pages took before.
+    pub(super) stored: u64,
     /// How much somebody waits for memory, from 0 to 1; none if the kernel does not count.
     pub(super) stalls: Option<f64>,
     /// Pages that left and were asked for, each second.
@@ -87,6 +100,10 @@ pub(super) struct Policy {
     /// What there was for all at the last looks, without the reserve; the newest is at `newest`.
     rooms: [u64; AGREE],
     newest: usize,
+    /// What compressed pages took when their cost was last judged, and their size before.
+    judged: (u64, u64),
+    /// What those that came before that took, as a part of their size.
+    cost: f64,
     withheld: f64,
     limit: u64,
     least: u64,
@@ -99,7 +116,17 @@ impl Policy {
         let reserve = (left / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         let limit = left.saturating_sub(reserve).min(left / 2).max(LIMIT_MIN);
         let rooms = [left.saturating_sub(reserve); AGREE];
-        Self { reserve, rooms, newest: 0, withheld: 0.0, limit, least: limit, most: limit }
+        Self {
+            reserve,
+            rooms,
+            newest: 0,
+            judged: (0, 0),
+            cost: 0.0,
+            withheld: 0.0,
+            limit,
+            least: limit,
+            most: limit,
+        }
     }
 
     /// Returns the limit in bytes.
@@ -120,7 +147,31 @@ impl Policy {
     /// Returns the most that compressed pages may take, if there is nowhere else to put them.
     pub(super) fn store_limit(&self, now: &Measured) -> u64 {
         let rest = now.resident.saturating_add(now.left);
-        now.held.saturating_add(rest.saturating_sub(LIMIT_MIN + self.reserve))
+        let more = rest.saturating_sub(LIMIT_MIN + self.reserve);
+        now.held.saturating_add(more.min(self.affordable(now)))
+    }
+
+    /// Returns how much more pages may take once they are compressed, by what it costs.
+    fn affordable(&self, now: &Measured) -> u64 {
+        let all = now.held as f64 / now.stored.max(1) as f64;
+        if all < ALL_HARDLY || self.cost < LAST_HARDLY {
+            return u64::MAX;
+        }
+        let spare = now.left.saturating_sub(self.reserve / 2) as f64;
+        (spare * self.cost / (self.cost - 1.0).max(1.0 - LAST_HARDLY)) as u64
+    }
+
+    /// Judges what storing costs.
+    fn judge(&mut self, now: &Measured) {
+        let (held, stored) = self.judged;
+        let more = now.stored.saturating_sub(stored);
+        if more >= JUDGED {
+            self.cost = now.held.saturating_sub(held) as f64 / more as f64;
+        }
+        // What has come back says nothing.
+        if more >= JUDGED || now.stored < stored {
+            self.judged = (now.held, now.stored);
+        }
     }
 
     /// Takes a measurement into account and returns the limit.
@@ -129,6 +180,7 @@ impl Policy {
         let all = now.resident.saturating_add(now.held).saturating_add(now.left);
         self.newest = (self.newest + 1) % AGREE;
         self.rooms[self.newest] = all.saturating_sub(self.reserve);
+        self.judge(now);
         let all = self.rooms.into_iter().fold(u64::MAX, u64::min);
         // For what is resident.
         let room = all.saturating_sub(now.held);
@@ -158,9 +210,9 @@ mod tests {
 
     fn measured(left: u64, resident: u64, held: u64) -> Measured {
         let (left, resident, held) = (left * MIB, resident * MIB, held * MIB);
-        let (refaults, file_refaults) = (0.0, 0.0);
-        let stalls = Some(0.0);
-        Measured { left, resident, held, stalls, refaults, file_refaults, elapsed: SECOND }
+        let (stored, refaults, file_refaults) = (4 * held, 0.0, 0.0);
+        let (stalls, elapsed) = (Some(0.0), SECOND);
+        Measured { left, resident, held, stored, stalls, refaults, file_refaults, elapsed }
     }
 
     #[test]
@@ -239,6 +291,36 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_do_not_compress_may_take_what_leaves_half_of_the_reserve() {
+        // Each look finds that pages of 4 MiB take so much, after others.
+        let after = |before: (u64, u64), cost: u64, looks: u64| {
+            let mut policy = Policy::new(96 * MIB);
+            let look = move |left, looks: u64| {
+                let (held, stored) = (before.0 + looks * cost, before.1 + looks * 4);
+                Measured { stored: stored * MIB, ..measured(left, 40, held) }
+            };
+            (0..=looks).for_each(|looks| _ = policy.follow(&look(8, looks)));
+            move |left| (policy.store_limit(&look(left, looks)) - look(left, looks).held) / MIB
+        };
+        // Five take as much as four did: of 4 MiB of reserve, 2 stay.
+        let taking = after((0, 0), 5, 6);
+        assert_eq!([16, 8, 4, 3, 2, 0].map(taking), [48, 30, 10, 5, 0, 0]);
+        assert_eq!([8, 3, 2, 0].map(after((0, 0), 4, 6)), [40, 16, 0, 0], "nothing is gained");
+        assert_eq!([8, 3, 2, 0].map(after((0, 0), 3, 6)), [40, 35, 34, 32]);
+        // Tables take more than the first pages free.
+        assert_eq!([8, 2, 0].map(after((2, 1), 5, 0)), [40, 34, 32], "too little was stored");
+        // Others have gained much: these, which do not, will be few.
+        assert_eq!([8, 2, 0].map(after((10, 40), 5, 2)), [40, 34, 32]);
+        assert_eq!([8, 2, 0].map(after((10, 40), 5, 16)), [30, 0, 0], "but are many");
+        // What comes back frees less than it took, in a pool with gaps.
+        let mut policy = Policy::new(96 * MIB);
+        for (held, stored) in [(20, 20), (19, 10), (22, 13)] {
+            policy.follow(&Measured { stored: stored * MIB, ..measured(2, 40, held) });
+        }
+        assert_eq!((policy.cost, policy.judged), (1.0, (19 * MIB, 10 * MIB)));
+    }
+
+    #[test]
     fn the_less_is_left_the_sooner_it_looks_again() {
         let looks = [0, 12, 128, 1 << 20].map(|left| Policy::next_look(left * MIB).as_millis());
         assert_eq!(looks, [4, 11, 125, 250]);
@@ -251,8 +333,17 @@ mod tests {
             for held in [0, u64::MAX] {
                 let (stalls, refaults, file_refaults) = (Some(f64::INFINITY), f64::NAN, f64::NAN);
                 let elapsed = Duration::MAX;
-                let wild =
-                    Measured { left, resident, held, stalls, refaults, file_refaults, elapsed };
+                let stored = resident;
+                let wild = Measured {
+                    left,
+                    resident,
+                    held,
+                    stored,
+                    stalls,
+                    refaults,
+                    file_refaults,
+                    elapsed,
+                };
                 assert!(policy.follow(&wild) >= LIMIT_MIN);
                 assert!(policy.store_limit(&wild) >= held);
                 let wild = Measured { stalls: None, ..wild };

@@ -1,7 +1,7 @@
 //! The script that measures jobs in too little memory (`contrib/cases`).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::tempdir;
@@ -9,21 +9,12 @@ use tempfile::tempdir;
 use crate::common::skip;
 use crate::contrib;
 use zfold_testing::skip::is_root;
-use zfold_testing::wait_until;
-
-/// Returns where groups of memory are made.
-fn groups() -> Option<PathBuf> {
-    let first = Path::new("/sys/fs/cgroup/memory");
-    let second = Path::new("/sys/fs/cgroup");
-    let offered = fs::read_to_string(second.join("cgroup.subtree_control")).unwrap_or_default();
-    let second = offered.split_whitespace().any(|name| name == "memory").then_some(second);
-    first.is_dir().then_some(first).or(second).map(Path::to_owned)
-}
+use zfold_testing::{groups, wait_until};
 
 #[test]
 fn a_measurement_that_is_ended_leaves_no_process_and_no_group() {
     let test = "a_measurement_that_is_ended_leaves_no_process_and_no_group";
-    let Some(groups) = groups().filter(|_| is_root()) else {
+    let Some(groups) = groups::folder().filter(|_| is_root()) else {
         return skip(test, "no memory controller, or not root");
     };
     let folder = tempdir().expect("a folder");

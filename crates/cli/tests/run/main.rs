@@ -8,6 +8,7 @@ mod granted;
 mod denied;
 mod ends;
 mod forks;
+mod groups;
 mod inherited;
 mod paused;
 mod refused;

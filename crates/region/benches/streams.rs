@@ -1,4 +1,4 @@
-//! Passes over a region that is larger than its resident limit, from its first page to its last,
+//! Passes over a region that is larger than its resident limit, upwards, downwards and in steps,
 //! and random reads. Run by hand:
 //!
 //! ```text
@@ -59,6 +59,17 @@ fn main() {
             std::hint::black_box(words.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
         });
     }
+    timed("read downwards", || {
+        let words = region.as_slice::<u64>().iter().rev();
+        std::hint::black_box(words.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+    });
+    // A word of each row of four pages, as of a column: a fourth of the pages at a time.
+    timed("read four columns", || {
+        let words = region.as_slice::<u64>();
+        let column = |page: usize| words[page * PAGE / 8..].iter().step_by(4 * PAGE / 8);
+        let sum = |page| column(page).fold(0_u64, |sum, word| sum.wrapping_add(*word));
+        std::hint::black_box((0..4).map(sum).fold(0, u64::wrapping_add));
+    });
     let before = region.stats();
     let begun = Instant::now();
     let (mut random, bytes) = (Random::new(7), region.as_slice::<u8>());

@@ -8,54 +8,48 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::streams::Steps;
+
 /// Posts at a time.
 const POSTS: usize = 4;
 
-/// Ranges of keys, each in one word: the first key, and how many there are.
+/// Pages of sequences, each post in one word.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     posts: [AtomicU64; POSTS],
     turn: AtomicUsize,
 }
 
-fn unpack(word: u64) -> Range<u32> {
-    let (first, count) = ((word >> 32) as u32, word as u32);
-    first..first + count
-}
-
-fn pack(keys: &Range<u32>) -> u64 {
-    u64::from(keys.start) << 32 | u64::from(keys.end - keys.start)
-}
-
 impl Ahead {
-    /// Posts keys, in place of the oldest post if there are many.
-    pub(super) fn post(&self, keys: &Range<u32>) {
-        let free = self.posts.iter().find(|post| post.load(Ordering::Relaxed) as u32 == 0);
+    /// Posts pages, in place of the oldest post if there are many.
+    pub(super) fn post(&self, steps: Steps) {
+        let free = self.posts.iter().find(|post| is_empty(post.load(Ordering::Relaxed)));
         let post =
             free.unwrap_or_else(|| &self.posts[self.turn.fetch_add(1, Ordering::Relaxed) % POSTS]);
         // SeqCst: before the check for sleeping threads (room/L2), as in `is_empty`.
-        post.store(pack(keys), Ordering::SeqCst);
+        post.store(steps.pack(), Ordering::SeqCst);
     }
 
-    /// Takes up to `most` keys that come first in a post that begins within `within`.
-    pub(super) fn take(&self, within: &Range<u32>, most: u32) -> Option<Range<u32>> {
+    /// Takes up to `most` pages that come first in a post that begins within `within`.
+    pub(super) fn take(&self, within: &Range<u32>, most: u16) -> Option<Steps> {
         self.posts.iter().find_map(|post| {
             let rest = |word| {
-                let keys = unpack(word);
-                let takes = !keys.is_empty() && within.contains(&keys.start);
-                takes.then(|| pack(&(keys.end.min(keys.start + most)..keys.end)))
+                let posted = Steps::unpack(word);
+                let takes = posted.count > 0 && within.contains(&posted.from);
+                takes.then(|| posted.split(most).1.pack())
             };
             let taken = post.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
-            taken.ok().map(|word| {
-                let keys = unpack(word);
-                keys.start..keys.end.min(keys.start + most)
-            })
+            taken.ok().map(|word| Steps::unpack(word).split(most).0)
         })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.posts.iter().all(|post| post.load(Ordering::SeqCst) as u32 == 0)
+        self.posts.iter().all(|post| is_empty(post.load(Ordering::SeqCst)))
     }
+}
+
+fn is_empty(word: u64) -> bool {
+    Steps::unpack(word).count == 0
 }
 
 #[cfg(test)]
@@ -66,24 +60,24 @@ mod tests {
     fn what_is_posted_is_taken_once_and_in_order() {
         let ahead = Ahead::default();
         assert!(ahead.is_empty() && ahead.take(&(0..u32::MAX), 8).is_none());
-        ahead.post(&(10..30));
-        ahead.post(&(100..101));
-        assert_eq!(ahead.take(&(50..200), 8), Some(100..101));
+        ahead.post(Steps { from: 30, count: 20, step: -1 });
+        ahead.post(Steps::upwards(&(100..101)));
+        assert_eq!(ahead.take(&(50..200), 8), Some(Steps::upwards(&(100..101))));
         assert_eq!(ahead.take(&(50..200), 8), None);
         let mut taken = Vec::new();
-        while let Some(keys) = ahead.take(&(0..200), 8) {
-            taken.push(keys);
+        while let Some(Steps { from, count, step: -1 }) = ahead.take(&(0..200), 8) {
+            taken.push((from, count));
         }
-        assert_eq!(taken, [10..18, 18..26, 26..30]);
+        assert_eq!(taken, [(30, 8), (22, 8), (14, 4)]);
         assert!(ahead.is_empty());
     }
 
     #[test]
     fn new_posts_replace_others() {
         let ahead = Ahead::default();
-        (0..100).for_each(|at| ahead.post(&(at * 10..at * 10 + 5)));
+        (0..100).for_each(|at| ahead.post(Steps::upwards(&(at * 10..at * 10 + 5))));
         let taken = std::iter::from_fn(|| ahead.take(&(0..u32::MAX), 5));
-        let mut taken: Vec<_> = taken.map(|keys| keys.start).collect();
+        let mut taken: Vec<_> = taken.map(|steps| steps.from).collect();
         taken.sort_unstable();
         assert_eq!(taken, [960, 970, 980, 990]);
     }

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::core::{CHUNK, Core};
 use super::registry;
 use super::space::{Space, space_of, window_max};
+use super::streams::Steps;
 use super::word::{State, Word};
 use crate::sys::signal::die;
 use zfold_uffd::policy::Past;
@@ -36,18 +37,28 @@ impl Core {
     pub(super) fn touched(&self, space: &Space, key: u32) {
         self.counters.faults_total.add(1);
         let window = space.window(key);
-        if window > window_max() && self.page(key + window_max()).load().is_away() {
-            self.ahead.post(&(key + window_max()..key + window));
+        let (own, rest) = window.split(window_max());
+        if rest.count > 0 && self.page(rest.from).load().is_away() {
+            self.ahead.post(rest);
             self.room.call_for_work();
         }
-        if !self.bring(space, key, window) {
+        if !self.bring(space, own) {
             self.check_there(space, key);
+        } else if own.count > 1 && own.step.abs() != 1 {
+            self.prefetch(space, own.split(1).1, self.leave(own));
         }
     }
 
-    /// Brings in a page, together with pages that follow it and come from the same state, up to
-    /// `window` in all. Returns whether this thread had to bring it in.
-    pub(super) fn bring(&self, space: &Space, key: u32, window: u32) -> bool {
+    /// Returns how much room windows of so many pages leave to touches. A sequence that has lasted
+    /// takes the last room, too: with a fault for each page there would be even less.
+    fn leave(&self, steps: Steps) -> u32 {
+        if steps.count < window_max() { self.room.reserve() } else { 0 }
+    }
+
+    /// Brings in the first of some pages, together with those behind it that come from the same
+    /// state and lie next to each other. Returns whether this thread had to bring it in.
+    pub(super) fn bring(&self, space: &Space, steps: Steps) -> bool {
+        let key = steps.from;
         let mut has_room = false;
         let brought = loop {
             let word = self.page(key).load();
@@ -70,7 +81,7 @@ impl Core {
                 has_room = true;
             }
             if self.page(key).step(word, word.arriving()) {
-                self.bring_from(space, key, word, window, 1);
+                self.bring_from(space, steps, word, 1);
                 break true;
             }
         };
@@ -80,38 +91,42 @@ impl Core {
         brought
     }
 
-    /// Claims the pages that follow `key`, came from the same state and have room, up to
-    /// `window` in all and the end of the chunk; returns how many are claimed.
-    fn claim_more(&self, space: &Space, key: u32, was: Word, window: u32) -> u32 {
-        let end = space.keys().end.min((key / CHUNK + 1) * CHUNK);
-        let most = window.min(window_max()).min(end - key);
-        // A sequence that has lasted takes the last room, too: with a fault for each page there
-        // would be even less.
-        let leave = if window < window_max() { self.room.reserve() } else { 0 };
+    /// Claims the pages behind the first that lie next to each other, came from the same state and
+    /// have room, up to the end of the chunk; returns all that are claimed.
+    fn claim_more(&self, space: &Space, steps: Steps, was: Word) -> Range<u32> {
+        let key = steps.from;
+        let chunk = key / CHUNK * CHUNK;
+        let steps = steps.split(window_max()).0.within(&space.keys());
+        let most = match steps.step {
+            -1 | 1 => steps.within(&(chunk..chunk + CHUNK)).count.into(),
+            _ => 1,
+        };
         let room = match most {
             0 | 1 => 0,
-            most => self.room.take_up_to(most - 1, leave),
+            most => self.room.take_up_to(most - 1, self.leave(steps)),
         };
-        let follows = |more: u32, word: Word| {
-            word.state() == was.state()
-                && (was.state() != State::Staged || word.value() == was.value() + more)
+        let follows = |at: u32, word: Word| {
+            let slot = was.value().wrapping_add_signed(at.cast_signed() * i32::from(steps.step));
+            word.state() == was.state() && (was.state() != State::Staged || word.value() == slot)
         };
         let mut claimed = 1;
         while claimed <= room {
-            let word = self.page(key + claimed).load();
-            if !follows(claimed, word) || !self.page(key + claimed).step(word, word.arriving()) {
+            let page = self.page(steps.key(claimed as u16));
+            let word = page.load();
+            if !follows(claimed, word) || !page.step(word, word.arriving()) {
                 break;
             }
             claimed += 1;
         }
         self.room.give(room - (claimed - 1));
-        claimed
+        if steps.step < 0 { key + 1 - claimed..key + 1 } else { key..key + claimed }
     }
 
-    /// Brings in a page that this thread is in charge of, and those that follow it, of which
-    /// `touched` count as touched.
-    fn bring_from(&self, space: &Space, key: u32, was: Word, window: u32, touched: u32) {
-        let pages = self.claim_more(space, key, was, window);
+    /// Brings in a page that this thread is in charge of, the first of `steps`, and those behind
+    /// it, of which `touched` count as touched.
+    fn bring_from(&self, space: &Space, steps: Steps, was: Word, touched: u32) {
+        let keys = self.claim_more(space, steps, was);
+        let (key, pages) = (keys.start, keys.end - keys.start);
         let to = space.address_of(key);
         let counter = match was.state() {
             State::Stored => {
@@ -130,9 +145,10 @@ impl Core {
                 &self.counters.loads_total
             }
             State::Staged => {
-                let slot = was.value() as usize;
-                self.frames.put(to, self.frames.staged(slot..slot + pages as usize));
-                (was.value()..was.value() + pages).for_each(|slot| self.ring.copied(slot));
+                let first = was.value() - (steps.from - key);
+                let slots = first as usize..(first + pages) as usize;
+                self.frames.put(to, self.frames.staged(slots));
+                (first..first + pages).for_each(|slot| self.ring.copied(slot));
                 &self.counters.refaults_total
             }
             _ => {
@@ -173,46 +189,47 @@ impl Core {
 
     /// Brings in some posted pages of a region; returns whether there were any.
     fn bring_ahead(&self, space: &Space) -> bool {
-        let Some(keys) = self.ahead.take(&space.keys(), window_max()) else { return false };
-        self.prefetch(space, keys);
+        let Some(steps) = self.ahead.take(&space.keys(), window_max()) else { return false };
+        self.prefetch(space, steps, self.room.reserve());
         true
     }
 
     /// The same for a background thread, for any region.
     pub(super) fn bring_ahead_of_any(&self) -> bool {
-        let Some(keys) = self.ahead.take(&(0..u32::MAX), window_max()) else { return false };
+        let Some(steps) = self.ahead.take(&(0..u32::MAX), window_max()) else { return false };
         let spaces = self.spaces();
-        if let Some(space) = space_of(&spaces, keys.start) {
-            self.prefetch(space, keys);
+        if let Some(space) = space_of(&spaces, steps.from) {
+            self.prefetch(space, steps, self.room.reserve());
         }
         true
     }
 
-    /// Brings in the pages of a range from the store and the staging area, as long as there is free
-    /// room. Keys beyond the region are ignored: a post may be older than it is.
-    pub(super) fn prefetch(&self, space: &Space, keys: Range<u32>) {
-        let (mut key, end) = (keys.start, keys.end.min(space.keys().end));
-        while key < end {
-            let word = self.page(key).load();
+    /// Brings in pages from the store and the staging area, as long as there is room for more than
+    /// `leave`. Keys beyond the region are ignored: a post may be older than it is.
+    pub(super) fn prefetch(&self, space: &Space, steps: Steps, leave: u32) {
+        let mut rest = steps.within(&space.keys());
+        while rest.count > 0 {
+            let page = self.page(rest.from);
+            let word = page.load();
             if !word.is_away() {
-                key += 1;
+                rest = rest.split(1).1;
                 continue;
             }
-            if self.room.take_up_to(1, self.room.reserve()) == 0 {
+            if self.room.take_up_to(1, leave) == 0 {
                 return;
             }
-            if self.page(key).step(word, word.arriving()) {
-                self.bring_from(space, key, word, end - key, 0);
+            if page.step(word, word.arriving()) {
+                self.bring_from(space, rest, word, 0);
             } else {
                 self.room.give(1);
             }
         }
     }
 
-    /// Brings a page and pins it.
-    pub(super) fn pin(&self, space: &Space, key: u32, window: u32) {
-        while self.page(key).change(Word::pinned).is_err() {
-            self.bring(space, key, window);
+    /// Brings a page and pins it, together with those behind it.
+    pub(super) fn pin(&self, space: &Space, steps: Steps) {
+        while self.page(steps.from).change(Word::pinned).is_err() {
+            self.bring(space, steps);
         }
     }
 

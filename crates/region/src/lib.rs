@@ -90,6 +90,7 @@ mod room;
 mod space;
 #[cfg(not(loom))]
 mod stats;
+mod streams;
 mod sync;
 #[cfg(not(loom))]
 mod sys;

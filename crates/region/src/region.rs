@@ -20,6 +20,7 @@ use super::options::{MemoryOptions, RegionError};
 use super::registry::{self, Managed};
 use super::space::{Space, window_max};
 use super::stats::MemoryStats;
+use super::streams::Steps;
 use super::word::State;
 use crate::sys::map::Mapping;
 use crate::sys::signal::Blocked;
@@ -236,7 +237,8 @@ impl Region {
         let keys = self.keys_touched(range);
         for piece in pieces(keys) {
             let _blocked = Blocked::new();
-            self.memory.shared.core.prefetch(self.space(), piece);
+            let core = &self.memory.shared.core;
+            core.prefetch(self.space(), Steps::upwards(&piece), core.room.reserve());
         }
     }
 
@@ -260,7 +262,7 @@ impl Region {
         for piece in pieces(keys.clone()) {
             let _blocked = Blocked::new();
             for key in piece {
-                core.pin(self.space(), key, (keys.end - key).min(window_max()));
+                core.pin(self.space(), Steps::upwards(&(key..keys.end)).split(window_max()).0);
             }
         }
         Ok(())

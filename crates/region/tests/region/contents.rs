@@ -157,6 +157,25 @@ fn a_sequence_is_brought_ahead() {
 }
 
 #[test]
+fn sequences_downwards_and_in_steps_are_brought_ahead() {
+    for step in [-1_isize, 3, -7] {
+        let region = super::paged_out(MIB);
+        let before = region.stats().faults_total;
+        let pages = region.as_slice::<u8>().chunks(PAGE).enumerate();
+        let mut pages: Vec<_> = pages.step_by(step.unsigned_abs()).collect();
+        if step < 0 {
+            pages.reverse();
+        }
+        for &(number, page) in &pages {
+            expect(page, number as u64, 1);
+        }
+        let faults = region.stats().faults_total - before;
+        assert!(faults * 3 < pages.len() as u64, "{faults} of {} in steps of {step}", pages.len());
+        (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    }
+}
+
+#[test]
 fn background_threads_bring_what_a_sequence_touches_next() {
     let region = super::paged_out(MIB);
     let before = region.stats().faults_total;

@@ -1,0 +1,193 @@
+//! Recognises sequences of touches, so that the pages that follow can be brought ahead: upwards,
+//! downwards, and in steps of several pages, as those through a column of a table are.
+//!
+//! A signal handler reads and changes them, so each sequence is one word. All of it is hints: two
+//! simultaneous changes of one of them cost a prefetch.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Sequences of touches that are followed at the same time.
+const STREAMS: usize = 4;
+
+/// Most pages from one touch to the next that count as a step of a sequence.
+const STEP_MAX: u32 = 64;
+
+/// Pages at equal distances. It fits in one word; 0 is no page at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Steps {
+    /// Key of the first page.
+    pub from: u32,
+    /// How many pages there are.
+    pub count: u16,
+    /// Pages from each to the next, downwards if negative.
+    pub step: i16,
+}
+
+impl Steps {
+    /// Pages one after the other: as many of the range as are counted.
+    pub(super) fn upwards(keys: &Range<u32>) -> Self {
+        let count = (keys.end - keys.start).min(u16::MAX.into()) as u16;
+        Self { from: keys.start, count, step: 1 }
+    }
+
+    pub(super) fn pack(self) -> u64 {
+        let step = u64::from(self.step.cast_unsigned());
+        u64::from(self.from) << 32 | u64::from(self.count) << 16 | step
+    }
+
+    pub(super) fn unpack(word: u64) -> Self {
+        let step = (word as u16).cast_signed();
+        Self { from: (word >> 32) as u32, count: (word >> 16) as u16, step }
+    }
+
+    /// Returns the key of the page after `at` others. It wraps around where there is none.
+    pub(super) fn key(self, at: u16) -> u32 {
+        self.from.wrapping_add_signed(i32::from(at) * i32::from(self.step))
+    }
+
+    /// Returns the first pages, at most `most`, and the others.
+    pub(super) fn split(self, most: u16) -> (Self, Self) {
+        let first = self.count.min(most);
+        let rest = Self { from: self.key(first), count: self.count - first, ..self };
+        (Self { count: first, ..self }, rest)
+    }
+
+    /// Returns those up to the first that is not one of `keys`.
+    pub(super) fn within(self, keys: &Range<u32>) -> Self {
+        let left = match self.step {
+            _ if !keys.contains(&self.from) => 0,
+            0.. => keys.end - 1 - self.from,
+            _ => self.from - keys.start,
+        };
+        let most = left / u32::from(self.step.unsigned_abs().max(1)) + 1;
+        let count = if keys.contains(&self.from) { most.min(self.count.into()) as u16 } else { 0 };
+        Self { count, ..self }
+    }
+
+    /// Whether a touch of `key` continues the sequence whose last touch brought these, which it
+    /// does anywhere among them, too: what was to come ahead may be late.
+    fn goes_on_at(self, key: u32) -> bool {
+        let (distance, step) = (i64::from(key) - i64::from(self.from), i64::from(self.step));
+        step != 0 && distance % step == 0 && (1..=self.count.into()).contains(&(distance / step))
+    }
+}
+
+/// The sequences of one region: for each, the pages that its last touch was to bring, of which the
+/// first is the one that was touched. A step of 0 is not yet known, and one that only two touches
+/// had is a guess: it has one page.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    words: [AtomicU64; STREAMS],
+    turn: AtomicUsize,
+}
+
+impl Streams {
+    /// Returns which pages to bring for a touch of `key`: that one alone, or twice as many as last
+    /// time, up to `most`, if the touch continues a sequence.
+    pub(super) fn touched(&self, key: u32, most: u16) -> Steps {
+        // Relaxed: hints.
+        let find = |next: fn(Steps, u32) -> Option<Steps>| {
+            self.words.iter().find_map(|word| {
+                let last = Steps::unpack(word.load(Ordering::Relaxed));
+                (last.count > 0).then(|| Some((word, next(last, key)?)))?
+            })
+        };
+        let (word, steps) = find(follows).or_else(|| find(may_follow)).unwrap_or_else(|| {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            (&self.words[turn % STREAMS], Steps { from: key, count: 1, step: 0 })
+        });
+        let steps = Steps { count: steps.count.min(most), ..steps };
+        word.store(steps.pack(), Ordering::Relaxed);
+        steps
+    }
+}
+
+/// Returns what a touch of `key` brings if it continues a sequence.
+fn follows(last: Steps, key: u32) -> Option<Steps> {
+    let is_next = last.count == 1 && key.abs_diff(last.from) == 1;
+    let step = if is_next { distance(last, key)? } else { last.step };
+    let goes_on = is_next || last.goes_on_at(key);
+    goes_on.then(|| Steps { from: key, count: last.count.saturating_mul(2), step })
+}
+
+/// Returns the same if it may be the second touch of a sequence.
+fn may_follow(last: Steps, key: u32) -> Option<Steps> {
+    let is_near = last.count == 1 && (1..=STEP_MAX).contains(&key.abs_diff(last.from));
+    is_near.then(|| Some(Steps { from: key, count: 1, step: distance(last, key)? }))?
+}
+
+fn distance(last: Steps, key: u32) -> Option<i16> {
+    i16::try_from(i64::from(key) - i64::from(last.from)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_brings_twice_as_many_at_each_touch() {
+        for (step, expected) in [
+            (1, [1, 2, 4, 8, 16, 32, 64, 128, 128]),
+            (-1, [1, 2, 4, 8, 16, 32, 64, 128, 128]),
+            // The step is known only after a third touch.
+            (7, [1, 1, 2, 4, 8, 16, 32, 64, 128]),
+            (-64, [1, 1, 2, 4, 8, 16, 32, 64, 128]),
+        ] {
+            let (streams, mut key) = (Streams::default(), 100_000_u32);
+            for count in expected {
+                let steps = streams.touched(key, 128);
+                assert_eq!((steps.from, steps.count), (key, count), "in steps of {step}");
+                assert!(count == 1 || steps.step == step);
+                key = key.wrapping_add_signed(i32::from(count) * i32::from(step));
+            }
+        }
+    }
+
+    #[test]
+    fn touches_here_and_there_bring_one_page_each() {
+        let streams = Streams::default();
+        for key in [5, 500, 20, 3, 400, 1000, 8, 0, u32::MAX, 77] {
+            assert_eq!(streams.touched(key, 128).count, 1, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_touch_of_a_page_that_is_late_goes_on() {
+        for step in [1, -1, 3] {
+            let streams = Streams::default();
+            let at = |steps: i32| 1000_u32.wrapping_add_signed(steps * step);
+            for steps in [0, 1, 2] {
+                streams.touched(at(steps), 128);
+            }
+            let brought = streams.touched(at(3), 128).count;
+            assert_eq!(streams.touched(at(5), 128).count, brought * 2, "in steps of {step}");
+            assert_eq!(streams.touched(at(50), 128).count, 1, "too far");
+        }
+    }
+
+    #[test]
+    fn sequences_are_followed_at_the_same_time() {
+        let streams = Streams::default();
+        let mut keys = [0_u32, 10_000, 20_000, 30_000];
+        for round in 0..5 {
+            for (key, step) in keys.iter_mut().zip([1, -1, 1, -1]) {
+                assert_eq!(streams.touched(*key + 5000, 128).count, 1 << round);
+                *key = key.wrapping_add_signed(step << round);
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_split_and_end_with_a_range() {
+        let down = Steps { from: 100, count: 20, step: -3 };
+        assert_eq!(Steps::unpack(down.pack()), down);
+        let (first, rest) = down.split(16);
+        assert_eq!((first.count, rest), (16, Steps { from: 52, count: 4, step: -3 }));
+        assert_eq!(down.split(30).1.count, 0);
+        assert_eq!(down.within(&(50..101)).count, 17, "100, 97 and so on to 52");
+        assert_eq!(down.within(&(50..100)).count, 0);
+        let up = Steps::upwards(&(100..120));
+        assert_eq!((up.count, up.within(&(100..110)).count, up.key(19)), (20, 10, 119));
+    }
+}

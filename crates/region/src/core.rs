@@ -66,6 +66,8 @@ pub(super) struct Core {
     pasts: Words,
     /// Counts pages that leave.
     pub clock: Clock,
+    /// How pages have come back, as `Returns` says it: a hint like the pasts.
+    pub returns: AtomicU32,
     /// For each chunk, the number of pages that are in their place.
     residents: Words,
     /// The newest page of the list of those with copies.
@@ -119,6 +121,7 @@ impl Core {
             links: Words::new(pages as usize)?,
             pasts: Words::new(pages as usize)?,
             clock: Clock::default(),
+            returns: AtomicU32::default(),
             residents: Words::new(chunks)?,
             listed: AtomicU32::new(NIL),
             listed_total: AtomicU64::new(0),

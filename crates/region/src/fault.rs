@@ -14,7 +14,7 @@ use super::space::{Space, space_of, window_max};
 use super::streams::Steps;
 use super::word::{State, Word};
 use crate::sys::signal::die;
-use zfold_uffd::policy::Past;
+use zfold_uffd::policy::{Past, Returns};
 
 /// Nanoseconds of the monotonic clock.
 fn now() -> u64 {
@@ -38,7 +38,9 @@ impl Core {
         self.counters.faults_total.add(1);
         let window = space.window(key);
         let (own, rest) = window.split(window_max());
-        if rest.count > 0 && self.page(rest.from).load().is_away() {
+        let is_away = |at: u16| self.page(rest.key(at)).load().is_away();
+        // Some of them may be there, or none was touched yet.
+        if rest.count > 0 && [0, rest.count / 2, rest.count - 1].into_iter().any(is_away) {
             self.ahead.post(rest);
             self.room.call_for_work();
         }
@@ -160,11 +162,16 @@ impl Core {
         self.counters.prefetched_total.add(u64::from(pages - touched));
         self.count_in(key, pages);
         let now = self.clock.now();
-        let is_back = was.is_away();
+        // Relaxed: a hint.
+        let mut returns = Returns::from_bits(self.returns.load(Ordering::Relaxed));
         for key in key..key + pages {
-            let past = if is_back { self.past(key).0.returned(now) } else { Past::first(now) };
+            let past = match was.is_away() {
+                true => returns.back(self.past(key).0, key.into(), now),
+                false => Past::first(now),
+            };
             self.remember(key, past, past.rounds());
         }
+        self.returns.store(returns.bits(), Ordering::Relaxed);
         let stored = was.state() == State::Stored;
         (key..key + pages).for_each(|key| self.settle(key, State::Resident, 0, stored));
     }

@@ -11,6 +11,13 @@
 //! page that is no longer needed is found after about as long as it had been needed. Unknown pages
 //! have no heat, so a scan passes through without displacing hot pages.
 //!
+//! Where all pages come back alike, heat tells nothing. A program that goes over all of its memory
+//! again and again either finds no page in time, or all of them hot, and whatever leaves is what it
+//! needs next. There [`Returns`] lets chance decide which pages are kept, so that a part stays for
+//! the next pass (bimodal insertion: Qureshi et al., "Adaptive Insertion Policies for High
+//! Performance Caching", ISCA 2007). Neighbours share their luck: what is brought back between them
+//! stays in one piece.
+//!
 //! - P1: a search for pages to leave ends: after [`Haste::ROUNDS`] rounds no page is spared.
 //! - P2: a page that has just come is not taken before others, though it has no heat: it may not
 //!   even have been touched, and the hand may move just ahead of a sequence of faults.
@@ -33,6 +40,22 @@ const AT_ONCE: u16 = ERAS / 16;
 const SOON: u16 = ERAS / 2;
 const IN_TIME: u16 = ERAS;
 const LOST: u16 = 2 * ERAS;
+
+/// Returns of which one is counted, and how many of those are remembered.
+const SAMPLED: u64 = 16;
+const REMEMBERED: u32 = 1024;
+
+/// Counted returns of which one may be in time where pages come late, and late where they come in
+/// time, for all to be alike.
+const LATE_ALIKE: u32 = 16;
+const IN_TIME_ALIKE: u32 = 32;
+
+/// Groups of pages of which chance keeps one, among late returns and among those in time, how many
+/// pages there are in each, and their heat.
+const LATE_ODDS: u64 = 16;
+const IN_TIME_ODDS: u64 = 8;
+const GROUP: u64 = 512;
+const KEPT: u16 = 4;
 
 /// Rounds for which the hand spares a page, by its heat.
 const ROUNDS: [u8; 6] = [0, 4, 8, 16, 32, 64];
@@ -111,9 +134,9 @@ impl Past {
         Self::new(self.heat(), now)
     }
 
-    /// The page comes back.
+    /// The page comes back. What chance does to that is for [`Returns::back`].
     #[must_use]
-    pub fn returned(self, now: Era) -> Self {
+    fn returned(self, now: Era) -> Self {
         if self == Self::UNKNOWN {
             return Self::first(now);
         }
@@ -136,6 +159,71 @@ impl Past {
     fn is_fresh(self, now: Era) -> bool {
         now.since(self.at()) <= 1
     }
+}
+
+/// How pages have come back of late: how many of a sample were in time, and how many there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Returns {
+    in_time: u16,
+    all: u16,
+}
+
+impl Returns {
+    /// Returns the same from [`bits`](Self::bits).
+    pub fn from_bits(bits: u32) -> Self {
+        Self { in_time: (bits >> 16) as u16, all: bits as u16 }
+    }
+
+    /// Returns them as bits.
+    pub fn bits(self) -> u32 {
+        u32::from(self.in_time) << 16 | u32::from(self.all)
+    }
+
+    /// A page comes back; returns what is to be remembered of it. Its number decides whom it shares
+    /// its luck with.
+    pub fn back(&mut self, past: Past, page: u64, now: Era) -> Past {
+        let back = past.returned(now);
+        if past == Past::UNKNOWN {
+            return back;
+        }
+        let in_time = now.since(past.at()) < IN_TIME;
+        if page.is_multiple_of(SAMPLED) {
+            self.count(in_time);
+        }
+        if !self.are_alike(in_time) || (!in_time && past.heat() > 0) {
+            return back;
+        }
+        let odds = if in_time { IN_TIME_ODDS } else { LATE_ODDS };
+        let heat = match draw(page / GROUP, now.0 / ERAS).is_multiple_of(odds) {
+            true => back.heat().max(KEPT),
+            false => past.heat(),
+        };
+        Past::new(heat, now)
+    }
+
+    fn count(&mut self, in_time: bool) {
+        self.all += 1;
+        self.in_time += u16::from(in_time);
+        if u32::from(self.all) >= REMEMBERED {
+            *self = Self { in_time: self.in_time / 2, all: self.all / 2 };
+        }
+    }
+
+    /// Whether nearly all have come back in time, or nearly none.
+    fn are_alike(self, in_time: bool) -> bool {
+        let (all, soon) = (u32::from(self.all), u32::from(self.in_time));
+        let is_so =
+            if in_time { (all - soon) * IN_TIME_ALIKE < all } else { soon * LATE_ALIKE < all };
+        is_so && all >= REMEMBERED / 16
+    }
+}
+
+/// Returns a number that looks random (the finisher of Steele et al.'s SplitMix, OOPSLA 2014).
+fn draw(group: u64, time: u16) -> u64 {
+    let mixed = (group ^ u64::from(time) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ mixed >> 31
 }
 
 /// How urgent a search for pages is: the longer it has found none, the fewer pages it spares.
@@ -211,6 +299,59 @@ mod tests {
         (0..300).for_each(|_| clock.advance(1000, 1000));
         assert_eq!(clock.now(), era(300_u16.wrapping_mul(ERAS)), "they begin anew");
         clock.advance(1, 0);
+    }
+
+    /// The share of pages of which chance decides that they stay, after returns of which so many in
+    /// a hundred were in time, and the groups in which there are both.
+    fn kept(in_time: u64, distance: u16) -> (f64, usize) {
+        let (mut returns, mut kept, mut torn) = (Returns::default(), 0, 0);
+        let groups = 4000_u64;
+        let left = Past::first(era(1)).left(era(1));
+        for page in 0..100 * SAMPLED * u64::from(REMEMBERED) / 10 {
+            let distance = if page / SAMPLED % 100 < in_time { 1 } else { LOST };
+            returns.back(left, page, era(1 + distance));
+        }
+        for page in (0..groups).map(|group| group * GROUP) {
+            let is_kept = |page| {
+                let past = Past::new(0, era(100)).left(era(100));
+                returns.clone().back(past, page, era(100 + distance)).heat() >= KEPT
+            };
+            kept += usize::from(is_kept(page));
+            torn += usize::from(is_kept(page) != is_kept(page + GROUP - 1));
+        }
+        (kept as f64 / groups as f64, torn)
+    }
+
+    #[test]
+    fn chance_keeps_some_groups_where_all_come_back_alike() {
+        let near = |share: f64, odds: u64| (share * odds as f64 - 1.0).abs() < 0.2;
+        assert!(matches!(kept(0, LOST), (share, 0) if near(share, LATE_ODDS)));
+        assert!(matches!(kept(0, IN_TIME), (share, 0) if near(share, LATE_ODDS)));
+        assert!(matches!(kept(100, IN_TIME - 1), (share, 0) if near(share, IN_TIME_ODDS)));
+        // Nothing is alike, or the page is not like the others.
+        for in_time in [10, 50, 90] {
+            assert_eq!([kept(in_time, LOST), kept(in_time, IN_TIME - 1)], [(0.0, 0); 2]);
+        }
+        assert_eq!(kept(0, IN_TIME - 1), (0.0, 0));
+        assert_eq!(kept(100, LOST), (0.0, 0));
+        // Nothing is known yet.
+        let mut returns = Returns::default();
+        let late =
+            (0..900).map(|page| returns.back(Past::first(era(1)), page, era(1 + LOST)).heat());
+        assert_eq!(late.sum::<u16>(), 0);
+        assert_eq!(Returns::from_bits(returns.bits()), returns);
+    }
+
+    #[test]
+    fn where_all_come_in_time_only_chance_makes_a_page_hotter() {
+        let mut returns = Returns { in_time: 900, all: 900 };
+        let heats: Vec<_> = (0..100)
+            .map(|group| {
+                let past = Past::new(1, era(1)).left(era(1));
+                returns.back(past, group * GROUP + 1, era(2)).heat()
+            })
+            .collect();
+        assert!(heats.iter().all(|&heat| heat == 1 || heat == KEPT), "{heats:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use zfold_uffd::policy::{Era, Haste, Past};
+use zfold_uffd::policy::{Era, Haste, Past, Returns};
 
 /// Most units of a batch, and most units from its first to its last.
 pub(super) const RUN: usize = 64;
@@ -140,6 +140,7 @@ pub(crate) struct Leaving {
     /// Units that were found to differ from the image.
     changed: Set,
     pasts: Vec<Past>,
+    returns: Returns,
     /// Rounds for which the hand spares a unit.
     rounds: Vec<u8>,
     hand: u64,
@@ -163,6 +164,7 @@ impl Leaving {
             resident: Set::new(units),
             changed: Set::new(units),
             pasts: vec![Past::UNKNOWN; units as usize],
+            returns: Returns::default(),
             rounds: vec![0; units as usize],
             hand: 0,
             asked: 0,
@@ -212,7 +214,7 @@ impl Leaving {
     pub(super) fn came(&mut self, unit: u64, now: Era) {
         if !self.is_resident(unit) {
             self.resident.set(unit, true);
-            let past = self.pasts[unit as usize].returned(now);
+            let past = self.returns.back(self.pasts[unit as usize], unit, now);
             (self.pasts[unit as usize], self.rounds[unit as usize]) = (past, past.rounds());
         }
     }

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use zfold_uffd::policy::{Era, Past};
+use zfold_uffd::policy::{Era, Past, Returns};
 
 use super::ranges::{PageNo, Pages, common};
 
@@ -147,6 +147,7 @@ impl Chunk {
 pub(crate) struct PageTable {
     chunks: BTreeMap<usize, Box<Chunk>>,
     counts: Counts,
+    returns: Returns,
 }
 
 /// How many pages are in what state.
@@ -276,7 +277,10 @@ impl PageTable {
         let at = page % CHUNK;
         let was = Page::from_word(chunk.words[at]);
         let is_back = matches!(was, Page::Cached(_) | Page::Stored(_));
-        let past = if is_back { chunk.past[at].returned(now) } else { Past::first(now) };
+        let past = match is_back {
+            true => self.returns.back(chunk.past[at], page as u64, now),
+            false => Past::first(now),
+        };
         chunk.past[at] = past;
         exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
     }

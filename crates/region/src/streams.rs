@@ -87,15 +87,14 @@ impl Streams {
     /// time, up to `most`, if the touch continues a sequence.
     pub(super) fn touched(&self, key: u32, most: u16) -> Steps {
         // Relaxed: hints.
-        let find = |next: fn(Steps, u32) -> Option<Steps>| {
-            self.words.iter().find_map(|word| {
-                let last = Steps::unpack(word.load(Ordering::Relaxed));
-                (last.count > 0).then(|| Some((word, next(last, key)?)))?
-            })
-        };
-        let (word, steps) = find(follows).or_else(|| find(may_follow)).unwrap_or_else(|| {
+        let last = |word: &AtomicU64| Steps::unpack(word.load(Ordering::Relaxed));
+        let followed = self.words.iter().find_map(|word| Some((word, follows(last(word), key)?)));
+        let (word, steps) = followed.unwrap_or_else(|| {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            (&self.words[turn % STREAMS], Steps { from: key, count: 1, step: 0 })
+            let mut newest_first = (1..=STREAMS).map(|before| turn.wrapping_sub(before) % STREAMS);
+            // The touch before stays: its own sequence may go on.
+            let step = newest_first.find_map(|at| guess(last(&self.words[at]), key));
+            (&self.words[turn % STREAMS], Steps { from: key, count: 1, step: step.unwrap_or(0) })
         });
         let steps = Steps { count: steps.count.min(most), ..steps };
         word.store(steps.pack(), Ordering::Relaxed);
@@ -111,10 +110,10 @@ fn follows(last: Steps, key: u32) -> Option<Steps> {
     goes_on.then(|| Steps { from: key, count: last.count.saturating_mul(2), step })
 }
 
-/// Returns the same if it may be the second touch of a sequence.
-fn may_follow(last: Steps, key: u32) -> Option<Steps> {
+/// Returns the step of a sequence whose first two touches may be `last` and `key`.
+fn guess(last: Steps, key: u32) -> Option<i16> {
     let is_near = last.count == 1 && (1..=STEP_MAX).contains(&key.abs_diff(last.from));
-    is_near.then(|| Some(Steps { from: key, count: 1, step: distance(last, key)? }))?
+    is_near.then(|| distance(last, key))?
 }
 
 fn distance(last: Steps, key: u32) -> Option<i16> {
@@ -174,6 +173,17 @@ mod tests {
             for (key, step) in keys.iter_mut().zip([1, -1, 1, -1]) {
                 assert_eq!(streams.touched(*key + 5000, 128).count, 1 << round);
                 *key = key.wrapping_add_signed(step << round);
+            }
+        }
+    }
+
+    #[test]
+    fn sequences_that_begin_near_each_other_are_told_apart() {
+        let streams = Streams::default();
+        for (keys, count) in [([0, 30], 1), ([1, 31], 2), ([3, 33], 4), ([7, 37], 8)] {
+            for key in keys {
+                let steps = streams.touched(key, 128);
+                assert!(steps.count == count && (count == 1 || steps.step == 1), "{steps:?}");
             }
         }
     }

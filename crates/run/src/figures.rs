@@ -86,7 +86,8 @@ figures! {
         [state(WORK).row("  p50")];
     gauge fault_p99_ns: Nanoseconds, "99 % of the faults took at most this",
         [state(WORK).row("  p99")];
-    counter prefetched_total: Count, "pages brought in along with a neighbour", [report(FAULTS)];
+    counter prefetched_total: Count, "pages brought in along with a neighbour, or on request",
+        [report(FAULTS)];
     counter first_touch_pages_total: Count, "pages of first touches, neighbours included",
         [];
     counter spurious_faults_total: Count, "faults on pages that were there by then", [];

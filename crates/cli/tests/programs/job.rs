@@ -119,12 +119,13 @@ pub(crate) fn check_far(test: &str, place: &str, prepare: impl Fn(&Path) -> Job)
     outcome.report.expect("a report")["far"].clone()
 }
 
-/// Runs what `prepare` says under `limit` only; it must succeed.
-pub(crate) fn check_at(test: &str, limit: u64, prepare: impl Fn(&Path) -> Job) {
+/// Runs what `prepare` says under `limit` only; it must succeed. Returns the report.
+pub(crate) fn check_at(test: &str, limit: u64, prepare: impl Fn(&Path) -> Job) -> Value {
     let _alone = needs::alone();
     let outcome = Scratch::new().run(test, Some(&Under::limit(limit)), &prepare);
     assert!(outcome.status.success(), "{test} at {limit} bytes: {outcome:?}");
     outcome.assert_kept(limit, test);
+    outcome.report.expect("a report")
 }
 
 /// Ends what still runs, also when a test ends by a panic.

@@ -6,7 +6,7 @@ use zfold_testing::compiled::{self, Compiled};
 
 use crate::common::read_report;
 use crate::granted::Granted;
-use crate::job::{Job, check};
+use crate::job::{Job, check, check_at};
 use crate::needs::{ready, sized, text, workload};
 
 /// Compiles a program that lies beside these tests.
@@ -80,6 +80,21 @@ fn locked_memory_grows_and_moves() {
 #[test]
 fn what_threads_leave_is_told_wherever_it_is() {
     check_compiled("what_threads_leave_is_told_wherever_it_is", "ends.c", &[]);
+}
+
+/// Only by asking for it: no page of it is touched until it is back.
+#[test]
+fn what_a_program_will_need_comes_back() {
+    let test = "what_a_program_will_need_comes_back";
+    if !ready(test, &["cc"]) {
+        return;
+    }
+    let compiled = compile("needed.c");
+    let line = [text(&compiled.program)];
+    let report = check_at(test, 32 << 20, |_| Job { kept: true, ..Job::new(&line) });
+    // All of it, and hardly anything else: the rest is touched out of order.
+    let prefetched = report["prefetched"].as_u64().expect("a number");
+    assert!((3072..3572).contains(&prefetched), "{report}");
 }
 
 /// A tracer that has to receive the end of a thread keeps it until it has.

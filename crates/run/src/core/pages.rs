@@ -365,11 +365,12 @@ impl PageTable {
     /// Returns the pages of a range that are not absent, in order.
     pub(crate) fn known(&self, of: &Pages) -> impl Iterator<Item = (PageNo, Page)> + '_ {
         let of = of.clone();
-        self.chunks_in(&of).into_iter().flat_map(move |number| {
+        // None of an empty range.
+        let numbers = of.start / CHUNK..of.end.div_ceil(CHUNK).max(of.start / CHUNK);
+        self.chunks.range(numbers).flat_map(move |(&number, chunk)| {
             let first = number * CHUNK;
-            let words = &self.chunks[&number].words;
             common(&of, &(first..first + CHUNK)).filter_map(move |page| {
-                let word = words[page % CHUNK];
+                let word = chunk.words[page % CHUNK];
                 (word != 0).then(|| (page, Page::from_word(word)))
             })
         })

@@ -24,7 +24,7 @@ use zfold_store::{Digests, Store};
 use crate::core::pages::PAYLOADS;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::faults::ends;
-use crate::faults::readers;
+use crate::faults::{prefetcher, readers};
 use crate::figures::Counters;
 use crate::limit::requests::{fetch, set_access};
 use crate::limit::strangers;
@@ -96,6 +96,7 @@ impl Engine {
             pending: Mutex::default(),
             retries: Mutex::default(),
             page_outs: Mutex::default(),
+            needed: Mutex::default(),
             work: Mutex::default(),
             lost: Mutex::default(),
             unmanaged: Mutex::default(),
@@ -103,6 +104,7 @@ impl Engine {
             polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
+            prefetcher: Signal::default(),
             strangers: Signal::default(),
             compressors: Signal::default(),
             looks: options.window.end == PageNo::MAX,
@@ -118,6 +120,8 @@ impl Engine {
             let shared = Arc::clone(&engine.shared);
             engine.spawn("strangers", move || strangers::look(&shared))?;
         }
+        let shared = Arc::clone(&engine.shared);
+        engine.spawn("prefetcher", move || prefetcher::run(&shared))?;
         retire::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
@@ -335,6 +339,10 @@ impl Memory for Engine {
                 self.shared.evictor.call();
                 return false;
             }
+            Request::WillNeed { range } => {
+                prefetcher::ask(&self.shared, &managed, pages_of(&range));
+                return true;
+            }
             Request::Open { range } => Work::Open(managed, pages_of(&range), ticket),
             Request::Fetch { address } => return !fetch(&self.shared, address, ticket),
             Request::Opened => {
@@ -426,6 +434,7 @@ impl Drop for Engine {
         self.shared.polls.stop();
         self.shared.evictor.stop();
         self.shared.watcher.stop();
+        self.shared.prefetcher.stop();
         self.shared.strangers.stop();
         self.shared.compressors.stop();
         for thread in self.threads.drain(..) {

@@ -247,7 +247,7 @@ fn fill(
 }
 
 /// Reads pages from the store; returns whether that could be done.
-fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
+pub(super) fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
     for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(PAGE)) {
         match shared.store.load(u64::from(key), bytes) {
             Ok(true) => {}

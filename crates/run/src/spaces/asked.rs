@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::core::ranges::{PageNo, Pages};
-use crate::link::{Attached, Ticket};
+use crate::link::{Attached, SpaceId, Ticket};
 use crate::spaces::managed::Managed;
 
 /// A page that a thread waits for.
@@ -31,6 +31,18 @@ pub(crate) struct PageOut {
     /// The mappings there are closed.
     pub closed: bool,
     pub ticket: Ticket,
+}
+
+/// Pages that a program says it will need. No thread waits for them.
+pub(crate) struct Needed {
+    /// By its number: what keeps the access of a space that is gone would make its end wait.
+    pub space: SpaceId,
+    /// The pages that are still to be tried.
+    pub pages: Pages,
+    /// How many of these may still come, or be spared if they are there.
+    pub left: usize,
+    /// How often in a row that was refused.
+    pub refused: u32,
 }
 
 /// Work, and the thread that is held until it is done.

@@ -11,7 +11,7 @@
 //!    in the table. The child's core, which no other thread knows yet, is locked under it, and
 //!    stays locked until the child has its pages.
 //! 4. leaves: the table of spaces, keys, swap cache, what is charged for a space, kept pages,
-//!    the queues of the evictor and the watcher
+//!    the queues of the evictor, the watcher and the prefetcher
 //!
 //! Which threads wait for which:
 //!
@@ -24,6 +24,8 @@
 //!   a time when nothing else is left to free.
 //! - Readers and the watcher wait for the lock of a core. A fault that cannot be answered now is
 //!   left to the evictor (no room) or the watcher (a change in progress).
+//! - The prefetcher waits for the lock of a core, and now and then for a moment; no thread waits
+//!   for it.
 //! - The program waits for readers, evictor and watcher.
 //!
 //! So every chain ends at the tracer or at the helper. A space that is lost (its helper died) is
@@ -43,7 +45,7 @@ use crate::core::ranges::{PageNo, Pages};
 use crate::figures::Counters;
 use crate::link::{SpaceId, Tracing};
 use crate::options::Unmanaged;
-use crate::spaces::asked::{PageOut, Pending, Work};
+use crate::spaces::asked::{Needed, PageOut, Pending, Work};
 use crate::spaces::budget::Budget;
 use crate::spaces::copies::Copies;
 use crate::spaces::keys::Keys;
@@ -93,6 +95,8 @@ pub(crate) struct Shared {
     /// Faults that wait for a change to end.
     pub retries: Mutex<Vec<Pending>>,
     pub page_outs: Mutex<VecDeque<PageOut>>,
+    /// Pages that programs say they will need.
+    pub needed: Mutex<VecDeque<Needed>>,
     /// Requests to the watcher.
     pub work: Mutex<VecDeque<Work>>,
     /// Spaces that have lost pages; they should soon be gone.
@@ -106,6 +110,8 @@ pub(crate) struct Shared {
     pub evictor: Signal,
     /// Calls the watcher.
     pub watcher: Signal,
+    /// Calls the prefetcher.
+    pub prefetcher: Signal,
     /// Ends the search for untraced processes.
     pub strangers: Signal,
     /// Wakes one of the compressing helper threads.

@@ -100,7 +100,8 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
             ALLOW,
         ],
         libc::SYS_madvise => {
-            any_of(argument(2), &[libc::MADV_PAGEOUT, WIPE_ON_FORK, GUARD_INSTALL])
+            let advice = [libc::MADV_PAGEOUT, libc::MADV_WILLNEED, WIPE_ON_FORK, GUARD_INSTALL];
+            any_of(argument(2), &advice)
         }
         libc::SYS_process_madvise => any_of(argument(3), &[GUARD_INSTALL]),
         libc::SYS_ioctl => {
@@ -402,6 +403,7 @@ mod tests {
             (libc::SYS_clone3, [0; 3]),
             (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_UNTRACED) as u64, 0, 0]),
             (libc::SYS_madvise, [0, 0, libc::MADV_PAGEOUT as u64]),
+            (libc::SYS_madvise, [0, 0, libc::MADV_WILLNEED as u64]),
             (libc::SYS_ioctl, [5, u64::from(WATCH), 0]),
             (libc::SYS_ioctl, [5, u64::from(MOVE), 0]),
             (libc::SYS_mprotect, [0, 1 << 20, libc::PROT_NONE as u64]),
@@ -418,6 +420,8 @@ mod tests {
             (libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0]),
             (libc::SYS_ioctl, [5, 0x5401, 0]),
             (libc::SYS_read, [5, 0, 0]),
+            (libc::SYS_madvise, [0, 0, libc::MADV_RANDOM as u64]),
+            (libc::SYS_madvise, [0, 0, libc::MADV_SEQUENTIAL as u64]),
             (libc::SYS_mprotect, [0, 4096, libc::PROT_NONE as u64]),
             (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_WRITE as u64]),
             (libc::SYS_wait4, [0, 0, libc::WNOHANG as u64]),

@@ -6,6 +6,7 @@
 //! | fork | a child that is reported too late has no pages |
 //! | mprotect, large | memory that cannot be written to cannot leave |
 //! | madvise(PAGEOUT) | the kernel would page out to its swap; zfold's pages are to leave |
+//! | madvise(WILLNEED) | the kernel would read from its swap; zfold's pages are to come back |
 //! | madvise(WIPEONFORK) | the child would see the pages that left |
 //! | madvise(GUARD_INSTALL) | it drops pages without a message |
 //! | ioctl(UFFDIO_REGISTER) | a range has one descriptor |
@@ -115,7 +116,8 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
         libc::SYS_mprotect => covered(arg(0), arg(1)).map(|range| Request::Protect { range }),
         libc::SYS_madvise => covered(arg(0), arg(1)).map(|range| match args[2] as i32 {
             libc::MADV_PAGEOUT => Request::PageOut { range },
-            // The filter stops no other advice than this, WIPEONFORK and GUARD_INSTALL.
+            libc::MADV_WILLNEED => Request::WillNeed { range },
+            // The filter stops no other advice than these, WIPEONFORK and GUARD_INSTALL.
             _ => Request::Open { range },
         }),
         libc::SYS_process_madvise if args[3] as i32 == GUARD_INSTALL => {
@@ -207,6 +209,10 @@ mod tests {
             meaning(libc::SYS_madvise, [0x1000, 4097, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
             Meaning::Before(Request::PageOut { range: 0x1000..0x3000 })
         );
+        assert_eq!(
+            meaning(libc::SYS_madvise, [0x1000, 1, libc::MADV_WILLNEED as u64, 0, 0, 0]),
+            Meaning::Before(Request::WillNeed { range: 0x1000..0x2000 })
+        );
     }
 
     #[test]
@@ -214,6 +220,7 @@ mod tests {
         for refused in [
             meaning(libc::SYS_madvise, [0x1000, 0, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
             meaning(libc::SYS_madvise, [0x1001, 9, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
+            meaning(libc::SYS_madvise, [0x1000, 0, libc::MADV_WILLNEED as u64, 0, 0, 0]),
             meaning(libc::SYS_mremap, [0x1001, 4096, 8192, 1, 0, 0]),
             meaning(libc::SYS_mremap, [0x1000, 4096, u64::MAX, 1, 0, 0]),
             meaning(libc::SYS_mmap, [0, u64::MAX, 3, 0x22, 0, 0]),

@@ -1,7 +1,8 @@
 //! What threads do with pages between two times that they have the lock.
 
+use super::super::loads::{Away, Loads};
 use super::super::pages::{Page, SlotNo};
-use super::super::ranges::PageNo;
+use super::super::ranges::{PageNo, Pages};
 use super::super::space::{Answer, Released};
 use super::{Mapped, PAGES, World};
 
@@ -53,9 +54,7 @@ impl World {
             return;
         }
         let Answer::Stored(loads) = self.space.fault(page, 4) else { unreachable!("it is stored") };
-        let number = if self.breaks_load { 0 } else { self.space.begin_load() };
-        let contents = loads.pages().iter().map(|(_, key)| self.store[key]).collect();
-        self.loads.push((page, loads, number, contents));
+        self.begin_load(page, loads);
     }
 
     /// It takes the lock and fills in what it has read; what is refused is asked for anew.
@@ -72,9 +71,7 @@ impl World {
         let refuses = self.refuses();
         for at in runs.into_iter().flatten().filter(|_| !refuses) {
             let at_page = loads.pages()[at].0;
-            let mapped = self.kernel.get_mut(&at_page).expect("the table is what the kernel has");
-            assert!(mapped.content.is_none(), "space/S1");
-            mapped.content = Some(contents[at]);
+            self.bring(at_page, contents[at]);
             let one = at_page..at_page + 1;
             if at_page == page {
                 self.space.filled(page, &one, true, &mut released);
@@ -83,6 +80,44 @@ impl World {
             }
         }
         self.release(released);
+    }
+
+    /// The prefetcher brings in what is in the swap cache, and begins to load what is in the store.
+    pub(super) fn need(&mut self, mut pages: Pages) {
+        let mut left = PAGES / 2;
+        while !pages.is_empty() && left > 0 {
+            match self.space.needed(&mut pages, &mut left, 4) {
+                Away::None => {}
+                Away::Cached(..) if self.refuses() => return,
+                Away::Cached(run, slot) => {
+                    for (at, slot) in run.clone().zip(slot..) {
+                        let (content, owner) = self.cache[&slot];
+                        assert_eq!(owner, at);
+                        self.bring(at, content);
+                    }
+                    let mut released = Released::new();
+                    self.space.settled();
+                    self.space.brought(&run, true, &mut released);
+                    self.space.spare(&run);
+                    self.release(released);
+                }
+                // No thread waits for any of them.
+                Away::Stored(loads) => return self.begin_load(PageNo::MAX, loads),
+            }
+        }
+    }
+
+    /// A page that is missing gets its content.
+    fn bring(&mut self, page: PageNo, content: u32) {
+        let mapped = self.kernel.get_mut(&page).expect("the table is what the kernel has");
+        assert!(mapped.content.is_none(), "space/S1");
+        mapped.content = Some(content);
+    }
+
+    fn begin_load(&mut self, page: PageNo, loads: Loads) {
+        let number = if self.breaks_load { 0 } else { self.space.begin_load() };
+        let contents = loads.pages().iter().map(|(_, key)| self.store[key]).collect();
+        self.loads.push((page, loads, number, contents));
     }
 
     pub(super) fn drop_copies(&mut self, most: usize) {

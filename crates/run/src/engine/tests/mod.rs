@@ -9,6 +9,7 @@ mod ends;
 mod engine;
 mod fixed;
 mod hot;
+mod needed;
 mod staging;
 
 use std::io::{self, Write as _};

@@ -8,7 +8,8 @@
 //!   they were read. A write is counted behind its last byte and before an entry names it; a reader
 //!   notes the counts before it reads. So a thread with such an entry sees that the buffer is
 //!   outdated.
-//! - A2: what cannot be read ahead is no error: the page alone is read then.
+//! - A2: what cannot be read ahead is no error: the page alone is read then. But a backing that was
+//!   waited for in vain is not waited for once more.
 //! - A3: reading takes no more memory than was counted before. So few threads read ahead
 //!   ([`Permits`]), whose buffers count from the beginning; and none do where these would be a
 //!   large part of the store's limit.
@@ -145,7 +146,12 @@ impl Ahead {
         self.window = if goes_on { (2 * self.window).clamp(AHEAD_MIN, AHEAD_MAX) } else { 0 };
         self.end = wanted.end;
         let until = (wanted.start + self.window).min(backing.len()).max(wanted.end);
-        if until == wanted.end || self.fill(wanted.start..until, backing, writes).is_err() {
+        let is_ahead = until > wanted.end
+            && match self.fill(wanted.start..until, backing, writes) {
+                Err(error) if is_late(&error) => return Err(error),
+                filled => filled.is_ok(),
+            };
+        if !is_ahead {
             self.window = 0;
             self.fill(wanted.clone(), backing, writes)?;
             // A caller that requests it again wants to know whether it can be read.
@@ -175,6 +181,11 @@ impl Ahead {
     }
 }
 
+/// Whether a backing was waited for in vain.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -189,6 +200,7 @@ mod tests {
     struct Noted {
         inner: MemoryBacking,
         end: u64,
+        error: io::ErrorKind,
         reads: Mutex<Vec<Range<u64>>>,
     }
 
@@ -198,7 +210,7 @@ mod tests {
             for unit in 0..inner.len() / UNIT {
                 put(&inner, unit, unit);
             }
-            Self { inner, end, reads: Mutex::default() }
+            Self { inner, end, error: io::ErrorKind::NotFound, reads: Mutex::default() }
         }
 
         fn reads(&self) -> Vec<Range<u64>> {
@@ -219,7 +231,7 @@ mod tests {
             let bytes = offset..offset + out.len() as u64;
             self.reads.lock().unwrap().push(bytes.clone());
             if bytes.end > self.end && out.len() > UNIT as usize {
-                return Err(io::ErrorKind::NotFound.into());
+                return Err(self.error.into());
             }
             self.inner.read_at(offset, out)
         }
@@ -292,6 +304,19 @@ mod tests {
         let mut ahead = Ahead::default();
         for unit in 30..60 {
             assert_eq!(get(&mut ahead, &backing, &writes, unit), unit);
+        }
+    }
+
+    #[test]
+    fn a_backing_that_is_late_is_asked_once() {
+        for error in [io::ErrorKind::TimedOut, io::ErrorKind::HostUnreachable] {
+            let (backing, writes) = (Noted { error, ..Noted::new(UNIT) }, Writes::new());
+            let mut ahead = Ahead::default();
+            assert_eq!(get(&mut ahead, &backing, &writes, 0), 0);
+            backing.reads();
+            let next = UNIT..2 * UNIT;
+            let late = ahead.read(&next, &backing, &writes, &Permits::new(None)).unwrap_err();
+            assert_eq!((late.kind(), backing.reads().len()), (error, 1));
         }
     }
 

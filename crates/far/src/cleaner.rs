@@ -53,7 +53,9 @@ impl Far {
             self.age(now, round);
             more = self.move_old(now);
             self.clean();
-            self.delete_dead(self.options.deadline);
+            if !self.link.absent() {
+                self.delete_dead(self.options.deadline);
+            }
         } else if probed {
             // So that the next probe is not much later than it should be.
             let patience = self.options.deadline.min(self.options.probe_max);
@@ -187,6 +189,7 @@ impl Far {
             // No other thread deletes it.
             self.link.get(first.spot.number, offset, &mut sealed, until, open, || true)
         })
+        .inspect_err(|failure| self.note_absence(failure))
     }
 
     /// Deletes what is dead; each call has so much time (C3).
@@ -305,6 +308,30 @@ mod tests {
         engine.set_absent(false);
         renewals(201, 211, &mut round);
         assert_eq!(engine.objects(), 0);
+    }
+
+    #[test]
+    fn what_a_read_waited_for_in_vain_nothing_else_waits_for() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        for at in 0..8 {
+            far.write(124 * at, &[at as u8; 124 * UNIT]).unwrap();
+        }
+        far.tend(start, &mut round);
+        // There is something to clean and to delete.
+        (0..8).for_each(|at| {
+            far.discard(Span { unit: 124 * at, len: if at > 5 { 124 } else { 80 } })
+        });
+        engine.set_absent(true);
+        assert!(far.read(123, &mut [0; UNIT]).is_err());
+        let before = engine.calls_total();
+        far.tend(start, &mut round);
+        assert_eq!((far.link.absent(), engine.calls_total()), (true, before));
+        // Nor does a deletion, if the cleaner has found out.
+        far.link.set_absent(false);
+        far.tend(start, &mut round);
+        assert!(far.link.absent());
+        assert_eq!(engine.calls_total() - before, u64::from(far.options.attempts), "one get");
     }
 
     #[test]

@@ -267,6 +267,7 @@ impl Far {
                 Err(_) => Ok(false),
             }
         })
+        .inspect_err(|failure| self.note_absence(failure))
     }
 
     /// Declares these units unneeded.
@@ -308,6 +309,14 @@ impl Far {
                 thread::sleep(pause);
             }
             pause *= 2;
+        }
+    }
+
+    /// Records that the engine is absent if it did not answer for as long as was waited for it: so
+    /// nothing else waits for it until it answers a probe, least of all the thread that closes.
+    pub(crate) fn note_absence(&self, failure: &Failure) {
+        if matches!(failure, Failure::Engine(EngineError::Late | EngineError::Unreachable(_))) {
+            self.link.set_absent(true);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The way to the engine: each call counted and timed, and whether the engine is there.
 //!
 //! - G1: while the engine is absent, nothing is put. It becomes absent by a write that failed after
-//!   all its attempts, and present by a probe alone.
+//!   all its attempts, or a read that was not answered in its time, and present by a probe alone.
 //! - G2: every call of the engine is counted, as done or as a failure, and the last failure is kept
 //!   in words; but not a get of what was moved meanwhile, which is looked for anew.
 

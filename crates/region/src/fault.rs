@@ -46,7 +46,7 @@ impl Core {
         }
         if !self.bring(space, own) {
             self.check_there(space, key);
-        } else if own.count > 1 && own.step.abs() != 1 {
+        } else if own.count > 1 && !own.are_neighbours() {
             self.prefetch(space, own.split(1).1, self.leave(own));
         }
     }
@@ -95,13 +95,13 @@ impl Core {
 
     /// Claims the pages behind the first that lie next to each other, came from the same state and
     /// have room, up to the end of the chunk; returns all that are claimed.
-    fn claim_more(&self, space: &Space, steps: Steps, was: Word) -> Range<u32> {
+    fn claim_more(&self, steps: Steps, was: Word) -> Range<u32> {
         let key = steps.from;
         let chunk = key / CHUNK * CHUNK;
-        let steps = steps.split(window_max()).0.within(&space.keys());
-        let most = match steps.step {
-            -1 | 1 => steps.within(&(chunk..chunk + CHUNK)).count.into(),
-            _ => 1,
+        let steps = steps.split(window_max()).0;
+        let most = match steps.are_neighbours() {
+            true => steps.within(&(chunk..chunk + CHUNK)).count.into(),
+            false => 1,
         };
         let room = match most {
             0 | 1 => 0,
@@ -127,7 +127,7 @@ impl Core {
     /// Brings in a page that this thread is in charge of, the first of `steps`, and those behind
     /// it, of which `touched` count as touched.
     fn bring_from(&self, space: &Space, steps: Steps, was: Word, touched: u32) {
-        let keys = self.claim_more(space, steps, was);
+        let keys = self.claim_more(steps, was);
         let (key, pages) = (keys.start, keys.end - keys.start);
         let to = space.address_of(key);
         let counter = match was.state() {

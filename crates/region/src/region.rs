@@ -18,7 +18,7 @@ use bytemuck::Pod;
 use super::memory::Memory;
 use super::options::{MemoryOptions, RegionError};
 use super::registry::{self, Managed};
-use super::space::{Space, window_max};
+use super::space::Space;
 use super::stats::MemoryStats;
 use super::streams::Steps;
 use super::word::State;
@@ -262,7 +262,7 @@ impl Region {
         for piece in pieces(keys.clone()) {
             let _blocked = Blocked::new();
             for key in piece {
-                core.pin(self.space(), Steps::upwards(&(key..keys.end)).split(window_max()).0);
+                core.pin(self.space(), Steps::upwards(&(key..keys.end)));
             }
         }
         Ok(())

@@ -41,6 +41,11 @@ impl Steps {
         Self { from: (word >> 32) as u32, count: (word >> 16) as u16, step }
     }
 
+    /// Whether no page lies between two of them.
+    pub(super) fn are_neighbours(self) -> bool {
+        self.step.abs() == 1
+    }
+
     /// Returns the key of the page after `at` others. It wraps around where there is none.
     pub(super) fn key(self, at: u16) -> u32 {
         self.from.wrapping_add_signed(i32::from(at) * i32::from(self.step))

@@ -43,6 +43,11 @@ impl Ahead {
         })
     }
 
+    /// Drops posts that begin within `within`.
+    pub(super) fn forget(&self, within: &Range<u32>) {
+        while self.take(within, u16::MAX).is_some() {}
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.posts.iter().all(|post| is_empty(post.load(Ordering::SeqCst)))
     }
@@ -69,6 +74,16 @@ mod tests {
             taken.push((from, count));
         }
         assert_eq!(taken, [(30, 8), (22, 8), (14, 4)]);
+        assert!(ahead.is_empty());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_taken() {
+        let ahead = Ahead::default();
+        [10, 100, 30].into_iter().for_each(|from| ahead.post(Steps { from, count: 40, step: 1 }));
+        ahead.forget(&(0..50));
+        assert_eq!(ahead.take(&(0..u32::MAX), 1), Some(Steps { from: 100, count: 1, step: 1 }));
+        ahead.forget(&(0..u32::MAX));
         assert!(ahead.is_empty());
     }
 

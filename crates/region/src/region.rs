@@ -223,8 +223,10 @@ impl Region {
     /// # Cost
     /// The codec's compression, and a microsecond a page.
     pub fn pageout(&self, range: impl RangeBounds<usize>) -> Result<(), RegionError> {
-        let keys = self.keys_touched(range);
-        let all = self.memory.shared.core.pageout(self.space(), keys);
+        let (keys, core) = (self.keys_touched(range), &self.memory.shared.core);
+        // What touches before had asked for would come back right away.
+        core.ahead.forget(&keys);
+        let all = core.pageout(self.space(), keys);
         if all { Ok(()) } else { Err(RegionError::StoreFull) }
     }
 

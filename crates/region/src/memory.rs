@@ -163,6 +163,9 @@ fn store(options: &MemoryOptions, pages: PageSize, slots: u64) -> Result<Store, 
     let mut of = StoreOptions::new(slots, options.codec.spec);
     of.dictionary.clone_from(&options.codec.dictionary);
     of.limit_bytes = options.store_limit;
+    // A refused page ends the process if its room is waited for, so a store that has reached its
+    // limit takes pages again as soon as dropped copies make room.
+    of.accept_percent = 100;
     of.backing.clone_from(&options.backing);
     Ok(Store::new(pool, &of)?)
 }

@@ -1,21 +1,21 @@
 //! The memory limit: whether a store takes pages, and the most that it held.
 //!
-//! A store that has hit its limit is *full*. One that can send pages to a backing file is full only
-//! while it is at its mark, a little below the limit: a page counts before it can be refused, and
-//! so does what making room for it takes, and no observer may see more than the limit meanwhile.
-//! One that cannot is full at the limit, and until it has shrunk to its accept threshold.
+//! A store is *full* at its mark, a little below the limit: a page counts before it can be refused,
+//! and so does what making room for it takes, and no observer may see more than the limit meanwhile.
+//! One that can send pages to a backing file is full only while it is there; one that cannot, until
+//! it has shrunk to its accept threshold.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::StoreError;
 use crate::tuning::Tuning;
 
-/// The room that a store that evicts leaves free below its limit: a share of it, but no more than
-/// the pages of a few threads take.
-const MARGIN_SHARE: u64 = 64;
-const MARGIN_MAX: u64 = 64 << 10;
+/// The room that a store leaves free below its limit: a share of it, but no more than the pages of a
+/// few threads take.
+const MARGIN_SHARE: u64 = 32;
+const MARGIN_MAX: u64 = 128 << 10;
 
-/// Returns the bytes at which a store that evicts makes room.
+/// Returns the bytes at which a store makes room, or refuses pages.
 pub(crate) fn mark(limit: u64) -> u64 {
     limit - (limit / MARGIN_SHARE).min(MARGIN_MAX)
 }
@@ -44,9 +44,9 @@ impl Limit {
     ) -> Result<(), StoreError> {
         let Some(limit) = tuning.limit_bytes() else { return Ok(()) };
         let held = held();
-        if held >= if evicts { mark(limit) } else { limit } {
+        if held >= mark(limit) {
             self.full.store(true, Ordering::Relaxed);
-        } else if evicts || held <= tuning.accept_bytes(limit) {
+        } else if evicts || held <= tuning.accept_bytes(mark(limit)) {
             self.full.store(false, Ordering::Relaxed);
         }
         if self.full.load(Ordering::Relaxed) { Err(StoreError::Full) } else { Ok(()) }

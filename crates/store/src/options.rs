@@ -94,10 +94,11 @@ pub struct StoreOptions {
     pub key_header: bool,
     /// Whether equal pages share one object.
     pub deduplicate: bool,
-    /// Most bytes that the store may hold: pages, idle pages and metadata. `None`: no limit.
+    /// Most bytes that the store may hold: pages, idle pages and metadata. `None`: no limit. The
+    /// store makes room, or refuses pages, a little before: a 32nd of the limit, at most 128 KiB.
     pub limit_bytes: Option<u64>,
-    /// A full store takes pages again when it has shrunk to this share of its limit, in percent
-    /// (zswap's `accept_threshold_percent`).
+    /// A full store takes pages again when it has shrunk to this share of what it may hold, in
+    /// percent (zswap's `accept_threshold_percent`).
     pub accept_percent: u8,
     /// Where pages that leave memory go, if they can leave.
     pub backing: Option<BackingOptions>,

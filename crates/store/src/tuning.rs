@@ -74,7 +74,7 @@ impl Tuning {
         self.codec.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes below which a full store takes pages again.
+    /// Returns the accept threshold's share of so many bytes.
     pub(crate) fn accept_bytes(&self, limit: u64) -> u64 {
         let percent = self.accept_percent.load(Ordering::Relaxed);
         (u128::from(limit) * u128::from(percent) / 100) as u64

@@ -1,6 +1,7 @@
 //! What a store promises, sentence by sentence, over every allocator.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zfold_pool::source::{FailingPages, HeapPages};
 use zfold_pool::{AllocError, Allocator, PageCount, PageSize, PoolOptions, create};
@@ -260,4 +261,44 @@ fn threads_on_the_same_keys_read_only_what_somebody_stored() {
         }
     });
     store.check();
+}
+
+/// A page that is about to be refused counts, and so does what a compaction takes while it frees.
+#[test]
+fn an_observer_never_sees_more_than_the_limit_of_a_store_that_keeps_all() {
+    const THREADS: u64 = 2;
+    const KEYS: u64 = 1500;
+    let limit = 4 << 20;
+    for allocator in Allocator::ALL {
+        let store = &store(allocator, |options| {
+            options.limit_bytes = Some(limit);
+            options.accept_percent = 100;
+        });
+        let (writing, most) = (AtomicU64::new(THREADS), AtomicU64::new(0));
+        let (refused, one) = (AtomicBool::new(false), &AtomicU64::new(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while writing.load(Ordering::Relaxed) > 0 {
+                    most.fetch_max(store.held_bytes(), Ordering::Relaxed);
+                }
+            });
+            for thread in 0..THREADS {
+                let (writing, refused) = (&writing, &refused);
+                scope.spawn(move || {
+                    for n in 0..6 * KEYS {
+                        let key = thread * KEYS + n * 7919 % KEYS;
+                        let number = one.fetch_add(1, Ordering::Relaxed) as u32;
+                        if store.store(key, &page(number, 4096)) == Err(StoreError::Full) {
+                            refused.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    writing.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        let most = most.into_inner();
+        assert!(refused.into_inner(), "{allocator}: the limit was not reached");
+        assert!(limit * 7 / 8 < most && most <= limit, "{allocator}: {most} bytes of {limit}");
+        store.check();
+    }
 }

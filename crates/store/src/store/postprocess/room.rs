@@ -74,13 +74,13 @@ impl Store {
     /// Brings what is held below the limit if it can; returns whether it is.
     fn make_room(&self) -> bool {
         let Some(limit) = self.tuning.limit_bytes() else { return true };
+        let mark = mark(limit);
         if self.pages.backed.is_none() {
-            if self.held_bytes() >= limit && self.freeable_pages() > 0 {
+            if self.held_bytes() >= mark && self.freeable_pages() > 0 {
                 self.compact();
             }
-            return self.held_bytes() <= self.tuning.accept_bytes(limit);
+            return self.held_bytes() < mark.min(self.tuning.accept_bytes(mark) + 1);
         }
-        let mark = mark(limit);
         let below = || self.held_bytes() < mark;
         // Another thread has made it.
         if below() {

@@ -2,7 +2,8 @@
 //!
 //! While the charge is too high, it alternately moves out pages that the hand of a clock does not
 //! spare, and compresses the oldest batches of the swap cache. Closing and attaching is the
-//! watcher's task. If nothing can leave, faults continue above the limit.
+//! watcher's task. If nothing can leave, faults continue above the limit; but not at once if a space
+//! has just lost its helper, which happens also between two calls of one thread (`trace::aside`).
 
 use std::io;
 use std::sync::Arc;
@@ -33,6 +34,10 @@ use zfold_uffd::policy::Haste;
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often to check whether anything is due without a call.
 const IDLE: Duration = Duration::from_millis(500);
+/// How long faults wait for spaces to get other helpers when nothing else can leave, and how often
+/// to look for these.
+const HELPER_MAX: Duration = Duration::from_millis(50);
+const HELPER_LOOK: Duration = Duration::from_micros(500);
 /// The number of doomed pages in a space from which on they are worth checking.
 const DOOMED_MIN: usize = 64;
 
@@ -210,7 +215,23 @@ impl Evictor {
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
             || self.shared.drop_copies(BATCH_MAX, true) > 0
-            || (self.shared.budget.is_high() && self.waits.rest())
+            || (self.shared.budget.is_high() && (self.waits.rest() || self.rest_without(&spaces)))
+    }
+
+    /// Waits a moment for the spaces that have lost their helpers to get others, and asks for these;
+    /// returns false if there are no such spaces, or if that takes long.
+    fn rest_without(&self, spaces: &[Arc<Managed>]) -> bool {
+        let lost = |managed: &&Arc<Managed>| {
+            managed.without_helper_for().is_some_and(|time| time < HELPER_MAX)
+        };
+        let lost: Vec<_> = spaces.iter().filter(lost).collect();
+        for managed in &lost {
+            self.shared.tracing.attach(managed.id);
+        }
+        if !lost.is_empty() {
+            std::thread::sleep(HELPER_LOOK);
+        }
+        !lost.is_empty()
     }
 
     /// Returns whether the swap cache has room; it may hold `ahead` pages more than without

@@ -4,12 +4,12 @@
 //! [`shared`](super::shared): `mover`, then `space`, then `unclaimed`; all others are leaves.
 //! Changes under the core's lock are charged when it is released ([`Held`]), so charges agree with
 //! the core whenever the lock is free. The atomics are hints or single facts that may be read
-//! without any lock: `dead` stays set for a space, and `helper_ended` for a helper.
+//! without any lock: `dead` stays set for a space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::core::kept::Kept;
 use crate::core::pages::Counts;
@@ -36,8 +36,9 @@ pub(crate) struct Managed {
     attached: AtomicBool,
     /// Whether there ever was.
     pub was_attached: AtomicBool,
-    /// Its helper has ended; threads that wait for that helper need not wait any longer.
-    helper_ended: AtomicBool,
+    /// When its helper ended, if it has no other yet; threads that wait for that helper need not wait
+    /// any longer.
+    helper_ended: Mutex<Option<Instant>>,
     /// It cannot be attached.
     pub refused: AtomicBool,
     /// The address space is gone or lost: nothing more can be done there.
@@ -152,7 +153,7 @@ impl Managed {
             mover: Mutex::default(),
             attached: AtomicBool::new(false),
             was_attached: AtomicBool::new(false),
-            helper_ended: AtomicBool::new(false),
+            helper_ended: Mutex::default(),
             refused: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             doubt: AtomicBool::new(false),
@@ -227,7 +228,7 @@ impl Managed {
         let mut current = lock(&self.mover);
         self.helper.store(helper, Ordering::Relaxed);
         self.helper_here.store(here, Ordering::Relaxed);
-        self.helper_ended.store(false, Ordering::Release);
+        *lock(&self.helper_ended) = None;
         *current = Some(mover);
         self.attached.store(true, Ordering::Relaxed);
     }
@@ -244,7 +245,7 @@ impl Managed {
     /// is dropped.
     pub(crate) fn unattached(&self) {
         self.attached.store(false, Ordering::Relaxed);
-        self.helper_ended.store(true, Ordering::Release);
+        *lock(&self.helper_ended) = Some(Instant::now());
         // The helper's number was the space's while the helper lived.
         let tasks = lock(&self.tasks).clone();
         if let Some(task) = tasks.into_iter().find(|&task| proc::lives(task)) {
@@ -257,7 +258,13 @@ impl Managed {
 
     /// Returns whether its helper has ended.
     pub(crate) fn has_lost_helper(&self) -> bool {
-        self.helper_ended.load(Ordering::Acquire)
+        lock(&self.helper_ended).is_some()
+    }
+
+    /// Returns for how long it has been without a helper, if it had one and may get another.
+    pub(crate) fn without_helper_for(&self) -> Option<Duration> {
+        let may = !self.is_dead() && !self.refused.load(Ordering::Relaxed);
+        lock(&self.helper_ended).filter(|_| may).map(|since| since.elapsed())
     }
 
     /// Returns whether its helper is frozen at the moment.

@@ -8,6 +8,7 @@ mod discards;
 mod ends;
 mod engine;
 mod fixed;
+mod helpers;
 mod hot;
 mod needed;
 mod staging;
@@ -220,9 +221,14 @@ impl World {
     fn attach(&self, uffd: Uffd) {
         assert!(sys::map(self.staging.start, self.staging.len(), true) > 0);
         assert_eq!(sys::advise(&self.staging, libc::MADV_DONTFORK), 0);
+        self.give_helper(uffd.as_fd().as_raw_fd() as u64, Some(uffd));
+    }
+
+    /// Gives the space a helper, which names the descriptor by its number.
+    fn give_helper(&self, number: u64, uffd: Option<Uffd>) {
         let attached = Attached {
-            number: uffd.as_fd().as_raw_fd() as u64,
-            uffd: Some(uffd),
+            number,
+            uffd,
             inside: Box::new(self.here.clone()),
             helper: 0,
             helper_here: 0,

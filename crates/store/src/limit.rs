@@ -1,17 +1,17 @@
 //! The memory limit: whether a store takes pages, and the most that it held.
 //!
-//! A store is *full* at its mark, a little below the limit: a page counts before it can be refused,
-//! and so does what making room for it takes, and no observer may see more than the limit meanwhile.
-//! One that can send pages to a backing file is full only while it is there; one that cannot, until
-//! it has shrunk to its accept threshold.
+//! A store is *full* at its mark, a little below the limit: a page counts before it can be
+//! refused, and so does what making room for it takes, and no observer may see more than the limit
+//! meanwhile. One that can send pages to a backing file is full only while it is there; one that
+//! cannot, until it has shrunk to its accept threshold.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::StoreError;
 use crate::tuning::Tuning;
 
-/// The room that a store leaves free below its limit: a share of it, but no more than the pages of a
-/// few threads take.
+/// The room that a store leaves free below its limit: a share of it, but no more than the pages of
+/// a few threads take.
 const MARGIN_SHARE: u64 = 32;
 const MARGIN_MAX: u64 = 128 << 10;
 

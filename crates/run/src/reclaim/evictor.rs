@@ -2,8 +2,9 @@
 //!
 //! While the charge is too high, it alternately moves out pages that the hand of a clock does not
 //! spare, and compresses the oldest batches of the swap cache. Closing and attaching is the
-//! watcher's task. If nothing can leave, faults continue above the limit; but not at once if a space
-//! has just lost its helper, which happens also between two calls of one thread (`trace::aside`).
+//! watcher's task. If nothing can leave, faults continue above the limit; but not at once if a
+//! space has just lost its helper, which happens also between two calls of one thread
+//! (`trace::aside`).
 
 use std::io;
 use std::sync::Arc;
@@ -218,7 +219,7 @@ impl Evictor {
             || (self.shared.budget.is_high() && (self.waits.rest() || self.rest_without(&spaces)))
     }
 
-    /// Waits a moment for the spaces that have lost their helpers to get others, and asks for these;
+    /// Waits a moment for the spaces that have lost their helpers to get others, and asks for them;
     /// returns false if there are no such spaces, or if that takes long.
     fn rest_without(&self, spaces: &[Arc<Managed>]) -> bool {
         let lost = |managed: &&Arc<Managed>| {

@@ -36,8 +36,8 @@ pub(crate) struct Managed {
     attached: AtomicBool,
     /// Whether there ever was.
     pub was_attached: AtomicBool,
-    /// When its helper ended, if it has no other yet; threads that wait for that helper need not wait
-    /// any longer.
+    /// When its helper ended, if it has no other yet; threads that wait for that helper need not
+    /// wait any longer.
     helper_ended: Mutex<Option<Instant>>,
     /// It cannot be attached.
     pub refused: AtomicBool,

@@ -20,6 +20,12 @@ pub(crate) fn mark(limit: u64) -> u64 {
     limit - (limit / MARGIN_SHARE).min(MARGIN_MAX)
 }
 
+/// Returns the bytes to which a full store that cannot evict must shrink before it takes pages
+/// again.
+pub(crate) fn accepted(tuning: &Tuning, limit: u64) -> u64 {
+    tuning.accept_bytes(mark(limit))
+}
+
 /// Whether the limit was hit, and the most memory held.
 #[derive(Debug, Default)]
 pub(crate) struct Limit {
@@ -46,7 +52,7 @@ impl Limit {
         let held = held();
         if held >= mark(limit) {
             self.full.store(true, Ordering::Relaxed);
-        } else if evicts || held <= tuning.accept_bytes(mark(limit)) {
+        } else if evicts || held <= accepted(tuning, limit) {
             self.full.store(false, Ordering::Relaxed);
         }
         if self.full.load(Ordering::Relaxed) { Err(StoreError::Full) } else { Ok(()) }

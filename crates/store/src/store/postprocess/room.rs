@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::selection::Selection;
 use crate::error::{StoreError, UpdateError};
-use crate::limit::mark;
+use crate::limit::{accepted, mark};
 use crate::store::Store;
 
 /// Rounds of writeback after which a store that waits for room gives up, if it has none by then
@@ -79,7 +79,8 @@ impl Store {
             if self.held_bytes() >= mark && self.freeable_pages() > 0 {
                 self.compact();
             }
-            return self.held_bytes() < mark.min(self.tuning.accept_bytes(mark) + 1);
+            let held = self.held_bytes();
+            return held < mark && held <= accepted(&self.tuning, limit);
         }
         let below = || self.held_bytes() < mark;
         // Another thread has made it.

@@ -110,8 +110,10 @@ impl Evictor {
         }
         while budget.excess() > 0 {
             let freed = self.step() | self.try_again();
-            budget.set_exhausted(!freed);
-            self.serve_pending(!freed);
+            // Below the mark there is room, and the next fault that finds none waits.
+            let exhausted = !freed && budget.is_high();
+            budget.set_exhausted(exhausted);
+            self.serve_pending(exhausted);
             self.page_out();
             self.measure_sharing();
             if !freed {

@@ -26,7 +26,7 @@ use signal_hook::iterator::Signals;
 use zfold_far::FarBacking;
 use zfold_run::{
     Control, Event, Files, Inherited, Kind, MemoryLimits, RunError, RunOptions, Staying, access,
-    tell,
+    return_large_buffers, tell,
 };
 
 use super::auto::AutoLimit;
@@ -39,7 +39,7 @@ use super::plan::RunPlan;
 use super::record::Record;
 use super::relay::{GRACE, Own};
 use super::steer;
-use crate::args::RunArgs;
+use crate::args::{Limit, RunArgs};
 use crate::shared::exit::Failure;
 use crate::shared::far::FarReport;
 use crate::shared::far_watch::{self, FarWatch};
@@ -59,8 +59,14 @@ enum Program {
     Ended,
 }
 
+/// Up to this limit the memory that freed buffers would keep is much of it.
+const SMALL_LIMIT_BYTES: u64 = 32 << 20;
+
 /// Runs the program, as the front that started this process says.
 pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
+    if matches!(args.limit, Some(Limit::Size(limit)) if limit.0 <= SMALL_LIMIT_BYTES) {
+        return_large_buffers();
+    }
     serve_front("zfold manage belongs to zfold run: use that", |limits, files, socket| {
         run(args, limits, files, socket)
     })

@@ -2,6 +2,7 @@
 
 pub(crate) mod arch;
 pub(crate) mod inherited;
+pub(crate) mod malloc;
 pub(crate) mod pagemap;
 pub(crate) mod proc;
 pub(crate) mod process;

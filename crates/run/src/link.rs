@@ -68,6 +68,8 @@ pub(crate) enum Request {
     /// writes them in the middle of it, and nothing leaves until [`Memory::born`] or
     /// [`Memory::unborn`]. `None`: all pages come in, for a child that is not managed.
     Hold { pages: Option<Vec<usize>> },
+    /// A fork with a message: it waits for room, like one without.
+    Fork,
 }
 
 /// New memory that is checked when it is made, since a program could exceed the limit with it

@@ -374,6 +374,8 @@ impl Memory for Engine {
             Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
             Request::Grown { end } => Work::Grown(managed, page_of(end - 1), ticket),
             Request::Hold { pages } => Work::Hold(managed, pages, ticket),
+            Request::Fork if !self.shared.budget.is_together() => return true,
+            Request::Fork => Work::Fork(managed, ticket),
         };
         self.shared.ask(work);
         false

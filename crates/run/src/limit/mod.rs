@@ -2,6 +2,7 @@
 //! that would exceed the limit are held until there is room.
 
 pub(crate) mod close;
+pub(crate) mod forks;
 pub(crate) mod looks;
 pub(crate) mod requests;
 pub(crate) mod strangers;

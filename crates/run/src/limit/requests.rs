@@ -66,6 +66,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             hold(shared, &managed, pages, answers);
             ticket
         }
+        Work::Fork(_, ticket) => ticket,
         Work::End { managed, pages, robust, ticket } => {
             ends::bring(shared, &managed, ticket.thread, &pages, robust, answers);
             ticket

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::faults::answer::{Answers, answer_told};
 use crate::faults::messages::drain;
 use crate::limit::close::{CLOSE_MIN, close_open};
+use crate::limit::forks::Forks;
 use crate::limit::looks::Looks;
 use crate::limit::requests::{RETRY, perform};
 use crate::link::SpaceId;
@@ -61,6 +62,8 @@ pub(crate) struct Watcher {
     newest: (SpaceId, Instant),
     /// When to look next for memory that cannot leave.
     looks: Looks,
+    /// Forks that wait for room.
+    forks: Forks,
 }
 
 impl Watcher {
@@ -75,6 +78,7 @@ impl Watcher {
             next_measure: Instant::now(),
             newest: (SpaceId(0), Instant::now()),
             looks: Looks::default(),
+            forks: Forks::default(),
         }
     }
 
@@ -83,12 +87,17 @@ impl Watcher {
         crate::sys::urgency::be_prompt();
         let mut next_look = Instant::now();
         loop {
-            let retrying = !lock(&self.shared.retries).is_empty();
+            let retrying = !lock(&self.shared.retries).is_empty() || self.forks.are_waiting();
             let due = next_look.saturating_duration_since(Instant::now());
             if self.shared.watcher.wait(if retrying { due.min(RETRY) } else { due }) {
                 return;
             }
             while let Some(work) = self.next_work() {
+                if let Some(work) = self.forks.wait(&self.shared, work) {
+                    perform(&self.shared, work, &mut self.answers);
+                }
+            }
+            while let Some(work) = self.forks.next(&self.shared) {
                 perform(&self.shared, work, &mut self.answers);
             }
             self.retry();

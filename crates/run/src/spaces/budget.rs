@@ -31,7 +31,7 @@ const MIB: usize = (1 << 20) / PAGE;
 
 /// Of the pages that forks share, the part for which there must be room if the memory that the
 /// store takes has the same limit: the kernel kills when there is none.
-const COPIED_SOON: usize = 8;
+const COPIED_SOON: usize = 4;
 
 /// What the store leaves for pages that are resident, if both have one limit.
 const LEAST: usize = MIB * 4;
@@ -65,6 +65,8 @@ pub(crate) struct Budget {
     gross: AtomicUsize,
     /// Of the charged pages, those that are counted more than once.
     credit: AtomicUsize,
+    /// Pages that programs will share that are about to fork.
+    forking: AtomicUsize,
     /// Pages that are charged and of which the store has a copy.
     copies: AtomicUsize,
     /// Average bytes of a copy.
@@ -88,6 +90,7 @@ impl Budget {
             raised: AtomicUsize::new(0),
             gross: AtomicUsize::new(0),
             credit: AtomicUsize::new(0),
+            forking: AtomicUsize::new(0),
             copies: AtomicUsize::new(0),
             copy_bytes: AtomicUsize::new(PAGE),
             peak: Peak::default(),
@@ -137,7 +140,16 @@ impl Budget {
 
     /// Returns how many pages forks may copy before anybody looks: writes to them wait for nothing.
     fn copied_soon(&self) -> usize {
-        if self.is_together() { self.credit.load(Ordering::Relaxed) / COPIED_SOON } else { 0 }
+        if !self.is_together() {
+            return 0;
+        }
+        let (credit, forking) = (&self.credit, &self.forking);
+        (credit.load(Ordering::Relaxed) + forking.load(Ordering::Relaxed)) / COPIED_SOON
+    }
+
+    /// Changes the number of pages that programs are about to share: `to` instead of `from`.
+    pub(crate) fn change_forking(&self, from: usize, to: usize) {
+        self.forking.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
     }
 
     fn attach(&self) -> usize {
@@ -395,7 +407,10 @@ mod tests {
         // What forks share needs room to be copied.
         budget.change_copies(MIB * 16, 0);
         budget.change_credit(0, MIB * 32);
-        assert_eq!((budget.resident(), budget.charge()), (MIB * 8, MIB * 12));
+        assert_eq!((budget.resident(), budget.charge()), (MIB * 8, MIB * 16));
+        budget.change_forking(0, MIB * 8);
+        assert_eq!((budget.resident(), budget.charge()), (MIB * 8, MIB * 18));
+        budget.change_forking(MIB * 8, 0);
         budget.set_limit(64 << 20);
         assert_eq!(budget.limit(), MIB * 64, "a limit of what is resident");
     }

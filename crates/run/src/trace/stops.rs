@@ -116,7 +116,8 @@ impl Tracer<'_> {
             return self.skip(tid, libc::EAGAIN);
         }
         if may_follow_forks() {
-            return self.enter(tid, Waits::Fork(Birth::Told));
+            self.set_waits(tid, Waits::Fork(Birth::Told));
+            return self.ask(tid, space, Request::Fork, Park::IntoCall);
         }
         if let Some(reason) = self.no_helper_for_child(tid) {
             if let Some(task) = self.tasks.get_mut(&tid) {

@@ -8,6 +8,7 @@ mod discards;
 mod ends;
 mod engine;
 mod fixed;
+mod forks;
 mod helpers;
 mod hot;
 mod needed;

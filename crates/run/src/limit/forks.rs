@@ -1,0 +1,71 @@
+//! Forks that wait for room, where the store's memory counts against the same limit.
+//!
+//! The kernel copies a shared page at the first write, and nobody can make it wait. So there must
+//! be room for a part of the copies before the first write (`Budget::charge`), and pages leave for
+//! that while the program stands still: once parent and child run, the evictor may get a processor
+//! too late.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::spaces::asked::Work;
+use crate::spaces::managed::Managed;
+use crate::spaces::shared::Shared;
+
+/// Longest wait of a fork: without room the kernel may end the program, but need not.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// A fork that waits.
+struct Fork {
+    work: Work,
+    /// How many pages its child will share.
+    pages: usize,
+    since: Instant,
+}
+
+/// Forks that wait, in the order in which they were asked for.
+#[derive(Default)]
+pub(super) struct Forks(Vec<Fork>);
+
+impl Forks {
+    /// Returns whether there are any.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Returns work that need not wait, and keeps a fork for which there is no room.
+    pub(super) fn wait(&mut self, shared: &Arc<Shared>, work: Work) -> Option<Work> {
+        let Some(pages) = parent(&work).map(|managed| managed.charged()) else { return Some(work) };
+        shared.budget.change_forking(0, pages);
+        if has_room(shared) {
+            shared.budget.change_forking(pages, 0);
+            return Some(work);
+        }
+        shared.evictor.call();
+        self.0.push(Fork { work, pages, since: Instant::now() });
+        None
+    }
+
+    /// Returns a fork that has waited long enough.
+    pub(super) fn next(&mut self, shared: &Arc<Shared>) -> Option<Work> {
+        let (first, has_room) = (self.0.first()?, has_room(shared));
+        let is_gone = parent(&first.work).is_none_or(|managed| managed.is_dead());
+        if !has_room && !is_gone && first.since.elapsed() < LONGEST {
+            return None;
+        }
+        let Fork { work, pages, .. } = self.0.remove(0);
+        shared.budget.change_forking(pages, 0);
+        Some(work)
+    }
+}
+
+fn has_room(shared: &Shared) -> bool {
+    !shared.budget.is_together() || !shared.budget.is_high()
+}
+
+fn parent(work: &Work) -> Option<&Managed> {
+    match work {
+        Work::Hold(managed, ..) | Work::Fork(managed, _) => Some(managed),
+        _ => None,
+    }
+}

@@ -4,8 +4,11 @@
 //!   all of them are kept once, pages of zeros cost nothing.
 //! - [`Server`]: the userfaultfd handler of a VMM. Each connection to an image's socket is a
 //!   guest, whose pages are put in as it touches them.
+//! - [`receive`] and [`restore`]: machines of cloud-hypervisor, saved as images and restored by its
+//!   protocol for migrations.
 //!
-//! The design is in `docs/design/guests.md`. `core` decides, `serve` acts. Invariants of guests and
+//! The design is in `docs/design/guests.md`. `core` decides, `serve` and
+//! `offload` act. Invariants of guests and
 //! images:
 //!
 //! - G1: a page of the image is put in at most once. After it was put in, or the guest gave it up,
@@ -37,12 +40,17 @@
 mod core;
 mod images;
 mod keep;
+mod offload;
 mod serve;
 
 pub use images::{
     Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, check_name, images_options,
 };
 pub use keep::{Begin, End, Front, FrontOptions, Heard, Link, OnLoss, Sockets, Told, renew};
+pub use offload::{
+    BadHeader, BadLayout, Broken, OnDemand, Progress, ReceiveError, Received, Refused, Restore,
+    RestoreError, Restored, receive, restore,
+};
 pub use serve::{
     Given, GuestState, GuestStats, NoOrigin, NoPageOut, PagedOut, Served, Server, ServerOptions,
     ServerStats, TABLE,

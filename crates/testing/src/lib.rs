@@ -6,6 +6,7 @@
 //! | [`wait`] | waiting for what another thread or process does |
 //! | [`mod@skip`] | what a test needs, and the line that says what is missing |
 //! | [`compiled`] | C programs, compiled when the test runs |
+//! | [`machines`] | cloud-hypervisor's side of a local migration, without a machine |
 //! | [`groups`] | control groups with a limit of memory |
 //! | [`output`] | how a program must end |
 //! | [`nbd`] | a client and a server of NBD |
@@ -19,6 +20,7 @@
 
 pub mod compiled;
 pub mod groups;
+pub mod machines;
 pub mod nbd;
 pub mod output;
 pub mod random;

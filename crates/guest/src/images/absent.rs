@@ -58,7 +58,7 @@ impl Absent {
             let _ = self.store.set(made);
         }
         let mut taken = self.taken();
-        let len = keys_of(pages);
+        let len = keys_of(pages, 0);
         let first = free(taken.iter().map(|(start, end)| *start..*end), len)?;
         taken.insert(first, first + len);
         drop(taken);

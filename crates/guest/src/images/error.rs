@@ -74,6 +74,9 @@ pub enum ImageError {
         /// Why.
         source: LoadError,
     },
+    /// A document of a machine is not whole.
+    #[error("a document of the machine {0} is missing: save the machine again")]
+    Document(String),
     /// The snapshot cannot be written or read.
     #[error("{0}")]
     Snapshot(#[from] SnapshotError),

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zfold_store::{Content, LoadError, Store, StoreError};
 
 use super::keys::{BITS, keys_of};
+use super::machine::Lengths;
 use super::page_set::PageSet;
 use crate::core::space;
 
@@ -26,6 +27,7 @@ pub struct Image {
     pages: u64,
     own_pages: u64,
     base: Option<Arc<Image>>,
+    machine: Option<Lengths>,
     set: PageSet,
     recorded: AtomicBool,
     /// Counts claims. It grows under the catalog's lock alone.
@@ -78,7 +80,22 @@ impl Image {
     ) -> Self {
         let (set, recorded) = (PageSet::new(pages), AtomicBool::new(false));
         let users = AtomicUsize::new(0);
-        Self { name, store, first, pages, own_pages: 0, base, set, recorded, users }
+        let (own_pages, machine) = (0, None);
+        Self { name, store, first, pages, own_pages, base, machine, set, recorded, users }
+    }
+
+    /// Makes it one of a machine, whose documents have these lengths.
+    pub(super) fn with_machine(self, machine: Option<Lengths>) -> Self {
+        Self { machine, ..self }
+    }
+
+    /// Returns the lengths of the machine's documents, if it is one of a machine.
+    pub(super) fn machine(&self) -> Option<Lengths> {
+        self.machine
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Sets how many pages of its own it has in the store.
@@ -177,12 +194,18 @@ impl Image {
     }
 
     pub(crate) fn keys(&self) -> std::ops::Range<u64> {
-        self.first..self.first + keys_of(self.pages)
+        let more = self.machine.map_or(0, Lengths::pages);
+        self.first..self.first + keys_of(self.pages, more)
     }
 
     /// Returns the key of the first piece of the working set.
     fn set_key(&self) -> u64 {
         self.first + self.pages
+    }
+
+    /// Returns the key of the first page of the machine's documents.
+    pub(super) fn machine_key(&self) -> u64 {
+        self.set_key() + self.pages.div_ceil(BITS)
     }
 
     /// Stores the working set with the pages. If the store has no room for it, the pieces stored

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
@@ -46,67 +47,117 @@ pub(super) fn pages_of(file: &File) -> Result<u64, ImageError> {
     }
 }
 
-/// Stores the pages of `file` from the key `first` on that differ from the base, or from zeros if
-/// there is no base. A hole at a page that a guest gave up is zeros.
+/// A part of an image's memory: whole pages of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    /// The file.
+    pub(crate) file: &'a File,
+    /// Where the part begins in it, in bytes.
+    pub(crate) from: u64,
+    /// How many pages it has.
+    pub(crate) pages: u64,
+}
+
+/// What a hole of a file means, over a base.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holes<'a> {
+    /// The base's pages.
+    OfBase,
+    /// The base's pages, but zeros where a guest gave the page up.
+    GivenUp(&'a PageSet),
+    /// Zeros.
+    Zeros,
+}
+
+/// Where pages are stored: the store, its gate, the image's first key and its base.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) store: &'a Store,
+    pub(super) gate: &'a Gate,
+    pub(super) first: u64,
+    pub(super) base: Option<&'a Image>,
+}
+
+/// Stores the pages of `parts`, one part after another, that differ from the base, or from zeros if
+/// there is no base. `done` grows by each page that is dealt with.
 pub(super) fn import(
-    (store, gate): (&Store, &Gate),
-    file: &File,
-    pages: u64,
-    first: u64,
-    base: Option<&Image>,
-    given_up: Option<&PageSet>,
+    place: Place<'_>,
+    parts: &[Part<'_>],
+    holes: Holes<'_>,
+    done: &AtomicU64,
 ) -> Result<Imported, ImageError> {
-    let mut imported = Imported { pages, ..Imported::default() };
+    let mut imported = Imported::default();
     let mut buffer = vec![0; BUFFER];
+    for part in parts {
+        let first = imported.pages;
+        imported.pages += part.pages;
+        let reached = |page| {
+            // Relaxed: a figure.
+            done.store(page, Ordering::Relaxed);
+        };
+        import_part(place, part, first, holes, (&mut buffer, &mut imported), reached)?;
+        reached(imported.pages);
+    }
+    Ok(imported)
+}
+
+fn import_part(
+    place: Place<'_>,
+    part: &Part<'_>,
+    number: u64,
+    holes: Holes<'_>,
+    (buffer, imported): (&mut [u8], &mut Imported),
+    reached: impl Fn(u64),
+) -> Result<(), ImageError> {
+    let page = |at: u64| number + (at - part.from) / PAGE as u64;
     let mut of_base = vec![0; PAGE];
-    let mut at = 0;
-    let zeros = |hole: Range<u64>| match base.zip(given_up) {
-        Some((base, given_up)) => zero(base, given_up, (store, gate), first, hole),
-        None => Ok(0),
-    };
-    while let Some(data) = next_data(file, at, pages * PAGE as u64)? {
-        imported.stored_pages += zeros(at / PAGE as u64..data.start / PAGE as u64)?;
+    let (mut at, end) = (part.from, part.from + part.pages * PAGE as u64);
+    while let Some(data) = next_data(part.file, at, end)? {
+        imported.stored_pages += zero(place, holes, page(at)..page(data.start))?;
         at = data.end;
         let mut rest = data;
         while !rest.is_empty() {
             let len = (rest.end - rest.start).min(BUFFER as u64) as usize;
             let bytes = &mut buffer[..len];
-            file.read_exact_at(bytes, rest.start).map_err(shrunk)?;
-            let numbers = rest.start / PAGE as u64..;
-            let _open = gate.open();
-            for (page, bytes) in numbers.zip(bytes.chunks_exact(PAGE)) {
+            part.file.read_exact_at(bytes, rest.start).map_err(shrunk)?;
+            let _open = place.gate.open();
+            for (page, bytes) in (page(rest.start)..).zip(bytes.chunks_exact(PAGE)) {
                 imported.read_pages += 1;
-                if differs(page, bytes, base, &mut of_base)? {
-                    store.store(first + page, bytes)?;
+                if differs(page, bytes, place.base, &mut of_base)? {
+                    place.store.store(place.first + page, bytes)?;
                     imported.stored_pages += 1;
                 }
             }
             rest.start += len as u64;
+            reached(page(rest.start));
         }
     }
-    imported.stored_pages += zeros(at / PAGE as u64..pages)?;
-    Ok(imported)
+    imported.stored_pages += zero(place, holes, page(at)..page(end))?;
+    // What lies behind the end of a file is shown as a hole.
+    match matches!(holes, Holes::Zeros) && part.file.metadata()?.len() < end {
+        true => Err(shrunk(io::ErrorKind::UnexpectedEof.into()).into()),
+        false => Ok(()),
+    }
 }
 
-/// Stores zeros in a hole for pages that the guest gave up and that are not zeros in the base;
-/// returns how many.
-fn zero(
-    base: &Image,
-    given_up: &PageSet,
-    (store, gate): (&Store, &Gate),
-    first: u64,
-    mut hole: Range<u64>,
-) -> Result<u64, ImageError> {
+/// Stores zeros in a hole for pages that are zeros and not in the base; returns how many.
+fn zero(place: Place<'_>, holes: Holes<'_>, mut hole: Range<u64>) -> Result<u64, ImageError> {
+    let Some(base) = place.base else { return Ok(0) };
     let mut stored = 0;
-    while let Some(page) = given_up.next_in(hole.clone()) {
-        let _open = gate.open();
+    loop {
+        let _open = place.gate.open();
+        let next = match holes {
+            Holes::OfBase => None,
+            Holes::GivenUp(given_up) => given_up.next_in(hole.clone()),
+            Holes::Zeros => next_held(base, place.store, hole.clone()),
+        };
+        let Some(page) = next else { return Ok(stored) };
         if !base.is_zero(page) {
-            store.store(first + page, &[0; PAGE])?;
+            place.store.store(place.first + page, &[0; PAGE])?;
             stored += 1;
         }
         hole.start = page + 1;
     }
-    Ok(stored)
 }
 
 /// Returns whether a page differs from what an image without it would have there (I2).
@@ -163,16 +214,32 @@ fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
 /// as the image; returns how many there were.
 pub(super) fn export(
     image: &Image,
-    (store, gate): (&Store, &Gate),
+    within: (&Store, &Gate),
     file: &File,
 ) -> Result<u64, ImageError> {
     file.set_len(image.pages() * PAGE as u64)?;
+    let written = runs(image, within, 0..image.pages(), |page, bytes| {
+        file.write_all_at(bytes, page * PAGE as u64)
+    })?;
+    file.sync_all()?;
+    Ok(written)
+}
+
+/// Hands `write` all pages of a range that are not zeros, some at a time, with the number of the
+/// first; returns how many there were.
+pub(super) fn runs(
+    image: &Image,
+    (store, gate): (&Store, &Gate),
+    mut pages: Range<u64>,
+    write: impl Fn(u64, &[u8]) -> io::Result<()>,
+) -> Result<u64, ImageError> {
     let mut buffer = Vec::with_capacity(BUFFER);
     let (mut begins, mut written) = (0, 0);
-    let mut page = 0;
-    while let Some(next) = gate.within(|| next_held(image, store, page)) {
-        if next != begins + (buffer.len() / PAGE) as u64 || buffer.len() == BUFFER {
-            file.write_all_at(&buffer, begins * PAGE as u64)?;
+    let write_run = |page, run: &[u8]| if run.is_empty() { Ok(()) } else { write(page, run) };
+    while let Some(next) = gate.within(|| next_held(image, store, pages.clone())) {
+        let is_behind = next == begins + (buffer.len() / PAGE) as u64;
+        if buffer.is_empty() || !is_behind || buffer.len() == BUFFER {
+            write_run(begins, &buffer)?;
             buffer.clear();
             begins = next;
         }
@@ -182,26 +249,25 @@ pub(super) fn export(
         let loaded = gate.within(|| image.load(next, bytes));
         loaded.map_err(|source| ImageError::Load { page: next, source })?;
         written += 1;
-        page = next + 1;
+        pages.start = next + 1;
     }
-    file.write_all_at(&buffer, begins * PAGE as u64)?;
-    file.sync_all()?;
+    write_run(begins, &buffer)?;
     Ok(written)
 }
 
-/// Returns the first page from `page` on that an image of the chain holds and that is not zeros.
-fn next_held(image: &Image, store: &Store, mut page: u64) -> Option<u64> {
+/// Returns the first page of a range that an image of the chain holds and that is not zeros.
+fn next_held(image: &Image, store: &Store, mut pages: Range<u64>) -> Option<u64> {
     loop {
         let of_one = |one: &Image| {
             let first = one.keys().start;
-            let held = store.next_present(first + page..first + image.pages());
+            let held = store.next_present(first + pages.start..first + pages.end);
             held.map(|key| key - first)
         };
         let next = image.chain().filter_map(of_one).min()?;
         if !image.is_zero(next) {
             return Some(next);
         }
-        page = next + 1;
+        pages.start = next + 1;
     }
 }
 

@@ -12,9 +12,9 @@ pub(crate) const BITS: u64 = 8 * 4096;
 /// many: so the groups that one image frees hold nothing of another.
 const ALIGN: u64 = 256;
 
-/// Returns how many keys an image of `pages` pages has.
-pub(crate) fn keys_of(pages: u64) -> u64 {
-    (pages + pages.div_ceil(BITS)).next_multiple_of(ALIGN)
+/// Returns how many keys an image of `pages` pages, and `more` behind them, has.
+pub(crate) fn keys_of(pages: u64, more: u64) -> u64 {
+    (pages + pages.div_ceil(BITS) + more).next_multiple_of(ALIGN)
 }
 
 /// Returns the first range of `len` keys that overlaps none of `taken`, which are sorted.
@@ -46,9 +46,10 @@ mod tests {
 
     #[test]
     fn an_image_has_keys_for_its_pages_and_a_bit_for_each() {
-        assert_eq!(keys_of(1), 256);
-        assert_eq!(keys_of(65_536), 65_536 + 256);
-        assert_eq!(keys_of(256 - 1), 256);
-        assert_eq!(keys_of(256), 512);
+        assert_eq!(keys_of(1, 0), 256);
+        assert_eq!(keys_of(65_536, 0), 65_536 + 256);
+        assert_eq!(keys_of(256 - 1, 0), 256);
+        assert_eq!((keys_of(256 - 2, 1), keys_of(256 - 1, 1)), (256, 512));
+        assert_eq!(keys_of(256, 0), 512);
     }
 }

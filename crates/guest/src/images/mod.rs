@@ -5,11 +5,14 @@
 //! holds `changes` instead of the gate (gate/F1), because it may take long.
 
 mod absent;
+mod documents;
 mod error;
 mod gate;
 mod image;
 mod import;
 mod keys;
+mod list;
+mod machine;
 mod origin;
 mod page_set;
 
@@ -18,13 +21,12 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
-use serde::{Deserialize, Serialize};
-use zfold_store::files::open_believed;
-use zfold_store::snapshot::{self, LABEL_MAX, SnapshotReport};
+use zfold_store::snapshot::LABEL_MAX;
 use zfold_store::{Store, StoreOptions, StoreStats};
 use zfold_uffd::page::PAGE;
 
@@ -34,28 +36,17 @@ pub use error::ImageError;
 use gate::Gate;
 pub use image::{Claim, Image};
 pub use import::Imported;
+pub(crate) use import::Part;
+use import::{Holes, Place};
 pub use keys::KEYS;
+pub(crate) use machine::DOCUMENT_MAX;
+use machine::Lengths;
+pub(crate) use machine::Machine;
 pub use origin::Origin;
-use page_set::PageSet;
-
-/// Name of the list's format.
-const SCHEMA: &str = "zfold.guest-images/1";
 
 /// Keys that are dropped at once, and the longest name in bytes.
 const DROPPED: u64 = 1 << 16;
 const NAME_MAX: usize = 64;
-
-/// The label of a snapshot of images: which keys belong to which image (I3).
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct List {
-    schema: String,
-    images: Vec<Listed>,
-}
-
-/// An image in the list: name, first key, pages, base.
-#[derive(Debug, Deserialize, Serialize)]
-struct Listed(String, u64, u64, Option<String>);
 
 /// Describes an image and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +64,8 @@ pub struct ImageInfo {
     pub working_set_pages: u64,
     /// Whether guests are recorded.
     pub recorded: bool,
+    /// If it is one of a machine, the bytes of its documents.
+    pub machine_bytes: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -193,7 +186,27 @@ impl Images {
         file: &File,
         base: Option<&str>,
     ) -> Result<Imported, ImageError> {
-        self.import_as(name, file, None, |catalog| {
+        let part = Part { file, from: 0, pages: import::pages_of(file)? };
+        self.import_as(name, &[part], (Holes::OfBase, None), &AtomicU64::new(0), |catalog| {
+            base.map(|base| catalog.get(base).map(Claim::new)).transpose()
+        })
+    }
+
+    /// Makes an image of a machine: its memory, which is `parts` one after another, and its
+    /// documents. Holes of the files are zeros. With a base, pages that equal the base's come from
+    /// the base. `done` grows by the pages that are dealt with.
+    ///
+    /// # Errors
+    /// [`ImageError`]; there is no such image then, and nothing of it in the store.
+    pub(crate) fn import_machine(
+        &self,
+        name: &str,
+        parts: &[Part<'_>],
+        machine: &Machine,
+        base: Option<&str>,
+        done: &AtomicU64,
+    ) -> Result<Imported, ImageError> {
+        self.import_as(name, parts, (Holes::Zeros, Some(machine)), done, |catalog| {
             base.map(|base| catalog.get(base).map(Claim::new)).transpose()
         })
     }
@@ -209,7 +222,9 @@ impl Images {
         file: &File,
         origin: &Origin,
     ) -> Result<Imported, ImageError> {
-        self.import_as(name, file, Some(origin.given_up()), |catalog| {
+        let part = Part { file, from: 0, pages: import::pages_of(file)? };
+        let how = (Holes::GivenUp(origin.given_up()), None);
+        self.import_as(name, &[part], how, &AtomicU64::new(0), |catalog| {
             catalog.get_same(origin.image()).map(Claim::new).map(Some)
         })
     }
@@ -217,18 +232,25 @@ impl Images {
     fn import_as(
         &self,
         name: &str,
-        file: &File,
-        given_up: Option<&PageSet>,
+        parts: &[Part<'_>],
+        (holes, machine): (Holes<'_>, Option<&Machine>),
+        done: &AtomicU64,
         base: impl FnOnce(&Catalog) -> Result<Option<Claim>, ImageError>,
     ) -> Result<Imported, ImageError> {
         check_name(name)?;
-        let pages = import::pages_of(file)?;
-        let (keys, base) = self.reserve(name, pages, base)?;
-        let within = (&*self.store, &self.gate);
-        let imported = import::import(within, file, pages, keys.start, base.as_deref(), given_up);
+        let pages = parts.iter().map(|part| part.pages).sum();
+        let lengths = machine.map(Lengths::of);
+        let (keys, base) = self.reserve(name, pages, lengths, base)?;
+        let below = base.as_ref().map(|base| Arc::clone(base.image()));
+        let image = Image::new(name.into(), self.store.clone(), keys.start, pages, below);
+        let image = image.with_machine(lengths);
+        let (first, base) = (keys.start, base.as_deref());
+        let place = Place { store: &self.store, gate: &self.gate, first, base };
+        let imported = import::import(place, parts, holes, done).and_then(|imported| {
+            machine.map_or(Ok(()), |machine| image.store_machine(machine, &self.gate))?;
+            Ok(imported)
+        });
         let entered = imported.and_then(|imported| {
-            let base = base.as_ref().map(|base| Arc::clone(base.image()));
-            let image = Image::new(name.into(), self.store.clone(), keys.start, pages, base);
             self.enter(image.with_own_pages(imported.stored_pages)).map(|()| imported)
         });
         if entered.is_err() {
@@ -243,6 +265,7 @@ impl Images {
         &self,
         name: &str,
         pages: u64,
+        machine: Option<Lengths>,
         base: impl FnOnce(&Catalog) -> Result<Option<Claim>, ImageError>,
     ) -> Result<(Range<u64>, Option<Claim>), ImageError> {
         let mut catalog = self.catalog();
@@ -259,7 +282,7 @@ impl Images {
                 return Err(ImageError::Chain(base.name().into()));
             }
         }
-        let len = keys::keys_of(pages);
+        let len = keys::keys_of(pages, machine.map_or(0, Lengths::pages));
         let first = keys::free(catalog.taken().into_iter(), len).ok_or(ImageError::NoKeys)?;
         catalog.coming.insert(name.into(), first..first + len);
         Ok((first..first + len, base))
@@ -285,6 +308,17 @@ impl Images {
     pub fn export(&self, name: &str, file: &File) -> Result<u64, ImageError> {
         let image = self.claim(name)?;
         import::export(&image, (&self.store, &self.gate), file)
+    }
+
+    /// Hands `write` the pages of a range of an image that are not zeros, some at a time, with the
+    /// number of the first; returns how many there were.
+    pub(crate) fn runs(
+        &self,
+        image: &Image,
+        pages: Range<u64>,
+        write: impl Fn(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<u64, ImageError> {
+        import::runs(image, (&self.store, &self.gate), pages, write)
     }
 
     /// Removes an image.
@@ -341,41 +375,9 @@ impl Images {
             own_pages: image.own_pages(),
             working_set_pages: image.working_set_pages(),
             recorded: image.is_recorded(),
+            machine_bytes: image.machine().map(Lengths::bytes),
         };
         images.iter().map(info).collect()
-    }
-
-    /// Saves all images with their working sets to a file, which is replaced as a whole.
-    ///
-    /// # Errors
-    /// [`ImageError`]; the previous file stays as it was.
-    pub fn save_to(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let images: Vec<_> = self.catalog().images.values().cloned().collect();
-        images.iter().try_for_each(|image| image.save_set())?;
-        // An image that is added from here on is in the snapshot without its name, so not at all;
-        // none is removed before the snapshot is complete.
-        let label = self.catalog().label();
-        Ok(self.store.save_to(&label, path)?)
-    }
-
-    /// Fills the empty store with the images of a file.
-    ///
-    /// # Errors
-    /// [`ImageError`]; there is no image then.
-    pub fn load_from(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
-        let header = snapshot::header(&mut open_believed(path)?)?;
-        let list: List = serde_json::from_slice(&header.label).map_err(|_| ImageError::Foreign)?;
-        if list.schema != SCHEMA {
-            return Err(ImageError::Foreign);
-        }
-        let report = self.store.restore_from(path)?;
-        let read = self.enter_listed(list.images).map(|()| self.drop_strays());
-        if read.is_err() {
-            *self.catalog() = Catalog::default();
-            self.drop_pages(0..KEYS);
-        }
-        read.map(|()| report)
     }
 
     fn catalog(&self) -> MutexGuard<'_, Catalog> {
@@ -393,62 +395,6 @@ impl Images {
         let _open = self.open();
         self.store.compact();
     }
-
-    /// Makes the images of a list, which is not trusted, bases first.
-    fn enter_listed(&self, mut listed: Vec<Listed>) -> Result<(), ImageError> {
-        let damaged = ImageError::Damaged;
-        while !listed.is_empty() {
-            let before = listed.len();
-            let mut rest = Vec::new();
-            for Listed(name, first, pages, base) in listed {
-                let mut catalog = self.catalog();
-                let below = base.as_ref().map(|base| catalog.images.get(base).cloned());
-                let Some(below) = below.map_or(Some(None), |found| found.map(Some)) else {
-                    rest.push(Listed(name, first, pages, base));
-                    continue;
-                };
-                check_name(&name).map_err(|_| damaged("a name"))?;
-                let fits = (1..KEYS).contains(&pages)
-                    && first.saturating_add(keys::keys_of(pages)) <= KEYS
-                    && below.as_ref().is_none_or(|below| {
-                        below.pages() == pages && below.chain().count() < image::CHAIN_MAX
-                    });
-                if !fits {
-                    return Err(damaged("a length"));
-                }
-                let image = Image::new(name.clone(), self.store.clone(), first, pages, below);
-                if catalog.taken().iter().any(|keys| overlap(keys, &image.keys())) {
-                    return Err(damaged("two images overlap"));
-                }
-                let own_pages = import::own_pages(&image, &self.store);
-                let image = image.with_own_pages(own_pages);
-                image.load_set();
-                if catalog.images.insert(name, Arc::new(image)).is_some() {
-                    return Err(damaged("a name that is there twice"));
-                }
-            }
-            if rest.len() == before {
-                return Err(damaged("a base that is missing"));
-            }
-            listed = rest;
-        }
-        Ok(())
-    }
-
-    /// Drops the pages between images: those of imports that had not ended when the snapshot was
-    /// saved.
-    fn drop_strays(&self) {
-        let mut from = 0;
-        for keys in self.catalog().taken() {
-            self.gate.within(|| self.store.invalidate_range(from..keys.start));
-            from = keys.end;
-        }
-        self.drop_pages(from..KEYS);
-    }
-}
-
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 impl Catalog {
@@ -464,17 +410,6 @@ impl Catalog {
         let found = self.get(image.name())?;
         let missing = || ImageError::Missing { name: image.name().into(), choices: Vec::new() };
         if Arc::ptr_eq(found, image) { Ok(found) } else { Err(missing()) }
-    }
-
-    /// Returns the list of images.
-    fn label(&self) -> Vec<u8> {
-        let listed = |image: &Arc<Image>| {
-            let base = image.base().map(|base| base.name().into());
-            Listed(image.name().into(), image.keys().start, image.pages(), base)
-        };
-        let list =
-            List { schema: SCHEMA.to_owned(), images: self.images.values().map(listed).collect() };
-        serde_json::to_vec(&list).expect("names and numbers are JSON")
     }
 
     /// Returns the keys that are taken, in their order.

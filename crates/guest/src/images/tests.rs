@@ -226,11 +226,118 @@ fn a_file_that_shrinks_or_changes_harms_no_image() {
     assert_eq!(read(&images, "web")[15 * 4096..], text(2));
     // As if it had been longer when its length was looked at.
     let short = file(4, &[(0, text(1)), (3, text(2))]);
-    let store = images.store();
-    let gate = super::gate::Gate::default();
-    let refused = import::import((store, &gate), &short, 8, 4096, None, None);
+    let (store, gate) = (images.store(), &super::gate::Gate::default());
+    let place = Place { store, gate, first: 4096, base: None };
+    let part = Part { file: &short, from: 0, pages: 8 };
+    let refused = import::import(place, &[part], Holes::OfBase, &AtomicU64::new(0));
     // Linux shows what is behind the end as a hole, so nothing is read there.
     assert!(refused.is_ok_and(|imported| imported.stored_pages == 2));
+}
+
+/// A machine whose documents have these lengths.
+fn machine(config: usize, state: usize) -> Machine {
+    Machine { config: noise(11, config), state: noise(12, state) }
+}
+
+fn import_machine(
+    images: &Images,
+    name: &str,
+    parts: &[Part<'_>],
+    of: &Machine,
+    base: Option<&str>,
+) -> Result<Imported, ImageError> {
+    images.import_machine(name, parts, of, base, &AtomicU64::new(0))
+}
+
+/// Two parts of one file, in another order than they lie there, and one of another.
+#[test]
+fn a_machine_is_its_parts_one_after_another_and_its_documents() {
+    let images = images(None);
+    let (one, two) = (file(64, &[(1, text(1)), (40, text(2)), (41, text(3))]), file(8, &[]));
+    let page = |number: u64| number * PAGE as u64;
+    let part = |file, from, pages| Part { file, from: page(from), pages };
+    let parts = [part(&one, 32, 10), part(&two, 0, 8), part(&one, 0, 32)];
+    for (name, config, state) in [("a", 1, 1), ("b", 4096, 12_289), ("c", 0, 500_000)] {
+        let of = machine(config, state);
+        let done = AtomicU64::new(0);
+        let imported = images.import_machine(name, &parts, &of, None, &done).expect("imported");
+        assert_eq!((imported.pages, imported.stored_pages), (50, 3));
+        assert_eq!(done.into_inner(), 50);
+        let bytes = read(&images, name);
+        let zeros = vec![0; 50 * PAGE];
+        let mut wanted = zeros.clone();
+        for (at, of) in [(8, 2), (9, 3), (19, 1)] {
+            wanted[at * PAGE..][..PAGE].copy_from_slice(&text(of));
+        }
+        assert!(bytes == wanted, "{name}");
+        let image = images.claim(name).expect("an image");
+        assert_eq!(images.machine(&image).expect("readable"), Some(of));
+    }
+    let listed: Vec<_> = images.list().iter().map(|info| info.machine_bytes).collect();
+    assert_eq!(listed, [Some(2), Some(16_385), Some(500_000)]);
+    // Removed, nothing of them is left.
+    ["a", "b", "c"].iter().for_each(|name| images.remove(name).expect("removed"));
+    assert_eq!(images.store().len(), 0);
+}
+
+#[test]
+fn documents_survive_in_a_file_and_older_lists_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("images");
+    let images = images(None);
+    let memory = file(16, &[(3, text(3))]);
+    images.import("plain", &memory, None).expect("imported");
+    let part = Part { file: &memory, from: 0, pages: 16 };
+    let of = machine(5000, 70_000);
+    import_machine(&images, "whole", &[part], &of, Some("plain")).expect("imported");
+    images.save_to(&path).expect("saved");
+    let label = String::from_utf8(images.catalog().label()).expect("text");
+    // An image of no machine is listed as it was before there were machines.
+    assert!(
+        label.contains(r#"["plain",0,16,null],["whole",256,16,"plain",[5000,70000]]"#),
+        "{label}"
+    );
+    let again = self::images(None);
+    again.load_from(&path).expect("loaded");
+    let whole = again.claim("whole").expect("an image");
+    assert_eq!(again.machine(&whole).expect("readable"), Some(of));
+    assert_eq!(again.machine(&again.claim("plain").expect("an image")).expect("readable"), None);
+    assert_eq!(read(&again, "whole"), read(&images, "whole"));
+    assert_eq!(again.list(), images.list());
+}
+
+/// A hole is zeros, whatever the base has there.
+#[test]
+fn a_machine_over_a_base_costs_what_differs() {
+    let images = images(None);
+    let base: Vec<_> = (0..20).map(|page| (page, text(page))).collect();
+    images.import("base", &file(32, &base), None).expect("imported");
+    let mut held = base.clone();
+    held.remove(7);
+    held[3].1 = text(99);
+    held.push((30, text(30)));
+    let memory = file(32, &held);
+    let part = Part { file: &memory, from: 0, pages: 32 };
+    let imported = import_machine(&images, "later", &[part], &machine(1, 1), Some("base"));
+    assert_eq!(imported.expect("imported").stored_pages, 3);
+    assert_eq!(read(&images, "later"), contents(&memory));
+    let short = Part { file: &memory, from: 0, pages: 31 };
+    let refused = import_machine(&images, "x", &[short], &machine(1, 1), Some("base"));
+    assert!(matches!(refused, Err(ImageError::BaseLength { .. })));
+}
+
+#[test]
+fn a_machine_that_does_not_fit_or_whose_file_shrinks_leaves_nothing() {
+    let images = images(Some(2 << 20));
+    let memory = file(16, &[(3, text(3))]);
+    let part = Part { file: &memory, from: 0, pages: 16 };
+    let refused = import_machine(&images, "big", &[part], &machine(1, 8 << 20), None);
+    assert!(refused.expect_err("refused").to_string().contains("the limit is reached"));
+    let beyond = Part { pages: 17, ..part };
+    let refused = import_machine(&images, "long", &[beyond], &machine(1, 1), None);
+    assert!(refused.expect_err("refused").to_string().contains("shorter"));
+    assert!(images.list().is_empty() && images.store().is_empty());
+    import_machine(&images, "fits", &[part], &machine(1, 1), None).expect("imported");
 }
 
 #[test]
@@ -323,6 +430,9 @@ fn a_snapshot_of_something_else_or_with_a_wrong_list_is_refused() {
         (r#"["a/b",0,8,null]"#, "a name"),
         (r#"["a",0,8,null],["b",255,8,null]"#, "overlap"),
         (r#"["a",0,8,null],["a",8192,8,null]"#, "twice"),
+        (r#"["a",0,8,null,[1,67108865]]"#, "a length"),
+        (r#"["a",4294967040,8,null,[2000000,1]]"#, "a length"),
+        (r#"["a",0,8,null,[2000000,1]],["b",256,8,null]"#, "overlap"),
     ] {
         let label = format!(r#"{{"schema":"zfold.guest-images/1","images":[{list}]}}"#);
         store.save_to(label.as_bytes(), &path).expect("saved");

@@ -1,0 +1,144 @@
+//! The list of images, which is the label of a snapshot: which keys belong to which image (I3).
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use zfold_store::files::open_believed;
+use zfold_store::snapshot::{self, SnapshotReport};
+
+use super::error::ImageError;
+use super::image::{self, Image};
+use super::machine::Lengths;
+use super::{Catalog, Images, check_name, import, keys};
+
+/// Name of the list's format.
+const SCHEMA: &str = "zfold.guest-images/1";
+
+/// The list.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    schema: String,
+    images: Vec<Listed>,
+}
+
+/// An image in the list: name, first key, pages, base; and, if it is a machine, the bytes of its
+/// documents.
+#[derive(Debug, Deserialize, Serialize)]
+struct Listed(
+    String,
+    u64,
+    u64,
+    Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")] Option<Lengths>,
+);
+
+impl Images {
+    /// Saves all images with their working sets to a file, which is replaced as a whole.
+    ///
+    /// # Errors
+    /// [`ImageError`]; the previous file stays as it was.
+    pub fn save_to(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let images: Vec<_> = self.catalog().images.values().cloned().collect();
+        images.iter().try_for_each(|image| image.save_set())?;
+        // An image that is added from here on is in the snapshot without its name, so not at all;
+        // none is removed before the snapshot is complete.
+        let label = self.catalog().label();
+        Ok(self.store.save_to(&label, path)?)
+    }
+
+    /// Fills the empty store with the images of a file.
+    ///
+    /// # Errors
+    /// [`ImageError`]; there is no image then.
+    pub fn load_from(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
+        let header = snapshot::header(&mut open_believed(path)?)?;
+        let list: List = serde_json::from_slice(&header.label).map_err(|_| ImageError::Foreign)?;
+        if list.schema != SCHEMA {
+            return Err(ImageError::Foreign);
+        }
+        let report = self.store.restore_from(path)?;
+        let read = self.enter_listed(list.images).map(|()| self.drop_strays());
+        if read.is_err() {
+            *self.catalog() = Catalog::default();
+            self.drop_pages(0..keys::KEYS);
+        }
+        read.map(|()| report)
+    }
+
+    /// Makes the images of a list, which is not trusted, bases first.
+    fn enter_listed(&self, mut listed: Vec<Listed>) -> Result<(), ImageError> {
+        let damaged = ImageError::Damaged;
+        while !listed.is_empty() {
+            let before = listed.len();
+            let mut rest = Vec::new();
+            for Listed(name, first, pages, base, machine) in listed {
+                let mut catalog = self.catalog();
+                let below = base.as_ref().map(|base| catalog.images.get(base).cloned());
+                let Some(below) = below.map_or(Some(None), |found| found.map(Some)) else {
+                    rest.push(Listed(name, first, pages, base, machine));
+                    continue;
+                };
+                check_name(&name).map_err(|_| damaged("a name"))?;
+                let more = machine.as_ref().map_or(Some(0), Lengths::checked_pages);
+                let len = more.filter(|_| (1..keys::KEYS).contains(&pages));
+                let len = len.map(|more| keys::keys_of(pages, more));
+                let fits = len.is_some_and(|len| first.saturating_add(len) <= keys::KEYS)
+                    && below.as_ref().is_none_or(|below| {
+                        below.pages() == pages && below.chain().count() < image::CHAIN_MAX
+                    });
+                if !fits {
+                    return Err(damaged("a length"));
+                }
+                let image = Image::new(name.clone(), self.store.clone(), first, pages, below);
+                let image = image.with_machine(machine);
+                if catalog.taken().iter().any(|keys| overlap(keys, &image.keys())) {
+                    return Err(damaged("two images overlap"));
+                }
+                let own_pages = import::own_pages(&image, &self.store);
+                let image = image.with_own_pages(own_pages);
+                image.load_set();
+                if catalog.images.insert(name, Arc::new(image)).is_some() {
+                    return Err(damaged("a name that is there twice"));
+                }
+            }
+            if rest.len() == before {
+                return Err(damaged("a base that is missing"));
+            }
+            listed = rest;
+        }
+        Ok(())
+    }
+
+    /// Drops the pages between images: those of imports that had not ended when the snapshot was
+    /// saved.
+    fn drop_strays(&self) {
+        let mut from = 0;
+        for keys in self.catalog().taken() {
+            self.gate.within(|| self.store.invalidate_range(from..keys.start));
+            from = keys.end;
+        }
+        self.drop_pages(from..keys::KEYS);
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+impl Catalog {
+    /// Returns the list of images.
+    pub(super) fn label(&self) -> Vec<u8> {
+        let listed = |image: &Arc<Image>| {
+            let base = image.base().map(|base| base.name().into());
+            let (first, machine) = (image.keys().start, image.machine());
+            Listed(image.name().into(), first, image.pages(), base, machine)
+        };
+        let list =
+            List { schema: SCHEMA.to_owned(), images: self.images.values().map(listed).collect() };
+        serde_json::to_vec(&list).expect("names and numbers are JSON")
+    }
+}

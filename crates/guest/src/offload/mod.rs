@@ -1,0 +1,40 @@
+//! Machines of cloud-hypervisor: saved as images and restored from them, by its own protocol.
+//!
+//! cloud-hypervisor migrates a machine on one host by passing the files of its memory to the
+//! receiver, with two documents: the configuration, and the state of processors and devices. Its
+//! documentation calls a program that takes part in that an offload daemon. zfold is the receiver
+//! to save a machine, and the sender to restore one.
+//!
+//! - O1: a machine that is saved gets the answer that it is whole only when its memory and its
+//!   documents are in the store, its image has its name, and every process that may serve has it.
+//!   The VMM ends the machine after this answer.
+//! - O2: if a machine cannot be saved, its VMM is told so and goes on with it, and nothing of it is
+//!   in the store.
+//! - O3: memory is read when the last request has come: until the state is sent, the machine runs.
+//! - O4: every length that a peer sends is checked before memory is taken for it. Files are read by
+//!   calls, not mapped, so one that becomes shorter is an error.
+//! - O5: a page of a machine that is restored on demand is written into its file once, before the
+//!   fault on it is answered. After that only the machine writes there.
+//! - O6: a page that cannot be loaded is refused; no answer stands for zeros.
+//! - O7: a machine that is restored on demand is completed only when its VMM has asked for a page:
+//!   one that does not ask would read zeros.
+//!
+//! `wire`, `layout`, `incoming` and `filling` are plain data; the others act.
+
+mod demand;
+mod filling;
+mod huge;
+mod incoming;
+mod layout;
+mod receive;
+mod restore;
+mod socket;
+mod wire;
+
+pub use demand::OnDemand;
+pub use incoming::Refused;
+pub use layout::BadLayout;
+pub use receive::{Progress, ReceiveError, Received, receive};
+pub use restore::{Restore, RestoreError, Restored, restore};
+pub use socket::Broken;
+pub use wire::BadHeader;

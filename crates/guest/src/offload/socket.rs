@@ -1,0 +1,168 @@
+//! A connection to a VMM: bytes with a limit of time, and descriptors beside them.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use thiserror::Error;
+
+use super::wire::{Answer, BadHeader, Command, HEADER, Request};
+
+/// Descriptors that are received at once; the kernel drops more than these.
+const FDS: usize = 2;
+
+/// Why a connection is of no use any longer.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Broken {
+    /// The other side has gone.
+    #[error("it has disconnected")]
+    Left,
+    /// The other side takes too long.
+    #[error("nothing has come from it for {} s", .0.as_secs())]
+    Late(Duration),
+    /// It answers with something else than an answer.
+    #[error("{0}")]
+    Header(#[from] BadHeader),
+    /// It does not do what it was asked for.
+    #[error("it refuses {0}: see what it says about that")]
+    Refused(&'static str),
+    /// The system's error.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+impl From<Errno> for Broken {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::PIPE | Errno::CONNRESET => Self::Left,
+            error => Self::System(error.into()),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: UnixStream,
+    /// How long the other side may take for each message.
+    patience: Duration,
+}
+
+impl Peer {
+    pub(super) fn new(stream: UnixStream, patience: Duration) -> Self {
+        Self { stream, patience }
+    }
+
+    /// Receives as many bytes as `into` has, and the descriptors beside them.
+    pub(super) fn read(&self, mut into: &mut [u8]) -> Result<Vec<OwnedFd>, Broken> {
+        let until = Instant::now() + self.patience;
+        let mut fds = Vec::new();
+        while !into.is_empty() {
+            self.stream.set_read_timeout(Some(self.left(until)?))?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+            let mut beside = RecvAncillaryBuffer::new(&mut space);
+            let mut whole = [IoSliceMut::new(into)];
+            let received = recvmsg(&self.stream, &mut whole, &mut beside, RecvFlags::CMSG_CLOEXEC);
+            let len = match received {
+                Ok(received) => received.bytes,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Err(Broken::Late(self.patience)),
+                Err(error) => return Err(error.into()),
+            };
+            fds.extend(beside.drain().flat_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+                _ => Vec::new(),
+            }));
+            if len == 0 {
+                return Err(Broken::Left);
+            }
+            // A peer that sends a descriptor with each byte sends too many.
+            fds.truncate(FDS);
+            into = &mut into[len..];
+        }
+        Ok(fds)
+    }
+
+    /// Sends bytes, and a descriptor beside the first of them.
+    pub(super) fn write(
+        &self,
+        mut bytes: &[u8],
+        mut fd: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Broken> {
+        let until = Instant::now() + self.patience;
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(self.left(until)?))?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            if let Some(fd) = &fd {
+                let fds = std::slice::from_ref(fd);
+                assert!(beside.push(SendAncillaryMessage::ScmRights(fds)), "there is room for one");
+            }
+            let part = [IoSlice::new(bytes)];
+            match sendmsg(&self.stream, &part, &mut beside, SendFlags::NOSIGNAL) {
+                Ok(len) => (bytes, fd) = (&bytes[len..], None),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(Broken::Late(self.patience)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how much time is left.
+    fn left(&self, until: Instant) -> Result<Duration, Broken> {
+        let left = until.saturating_duration_since(Instant::now());
+        // A timeout of 0 would mean none.
+        if left < Duration::from_millis(1) { Err(Broken::Late(self.patience)) } else { Ok(left) }
+    }
+
+    pub(super) fn answer(&self, answer: Answer) -> Result<(), Broken> {
+        self.write(&answer.encode(), None)
+    }
+
+    /// Refuses the last request. If its payload was received, the peer may abandon the migration
+    /// then, and is answered.
+    pub(super) fn refuse(self) {
+        let last = Self { patience: Duration::from_secs(1), ..self };
+        // It may have left; nothing depends on what it hears.
+        let Ok(()) = last.answer(Answer::REFUSED) else { return };
+        let mut header = [0; HEADER];
+        let abandoned = Request::new(Command::Abandon, 0);
+        if last.read(&mut header).is_ok() && Request::decode(&header) == Ok(abandoned) {
+            let _ = last.answer(Answer::DONE);
+        }
+    }
+
+    /// Sends a request with its payload, and a descriptor beside that, and waits until it is
+    /// done.
+    pub(super) fn ask(
+        &self,
+        (command, name): (Command, &'static str),
+        payload: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Broken> {
+        let request = Request::new(command, payload.len() as u64);
+        self.write(&request.encode(), None)?;
+        self.write(payload, fd)?;
+        let mut header = [0; HEADER];
+        self.read(&mut header)?;
+        match Answer::decode(&header)? {
+            Answer { is_done: true, len: 0 } => Ok(()),
+            _ => Err(Broken::Refused(name)),
+        }
+    }
+}
+
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

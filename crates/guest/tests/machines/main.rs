@@ -1,0 +1,286 @@
+//! Machines of cloud-hypervisor, by a stand-in for it: every byte that was saved is restored, and
+//! no peer, however it behaves, leaves anything behind.
+
+mod hostile;
+
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use zfold_guest::{
+    Images, OnDemand, Progress, ReceiveError, Received, Restore, RestoreError, Restored,
+    images_options, receive, restore,
+};
+use zfold_store::CodecKind;
+use zfold_testing::machines::{
+    self, COMPLETE, COMPLETE_PAUSED, CONFIG, DONE, Faults, How, MEMORY_FD, Machine, REFUSED, START,
+    STATE, Slot, is_there, memory,
+};
+use zfold_testing::{Random, wait_until};
+
+pub(crate) const PAGE: u64 = 4096;
+
+/// Images, and a folder for sockets.
+pub(crate) struct World {
+    pub(crate) images: Arc<Images>,
+    demand: OnDemand,
+    said: Arc<Mutex<Vec<String>>>,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        let images = Images::new(&images_options(CodecKind::Lz4.into(), limit)).expect("a store");
+        let (demand, said) = (OnDemand::default(), Arc::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { images: Arc::new(images), demand, said, folder }
+    }
+
+    pub(crate) fn listen(&self) -> (PathBuf, UnixListener) {
+        let path = self.folder.path().join(format!("{:?}", std::time::Instant::now()));
+        let listener = UnixListener::bind(&path).expect("bound");
+        (path, listener)
+    }
+
+    /// Receives one machine; returns where to send it.
+    pub(crate) fn receives(&self, name: &str, base: Option<&str>) -> (PathBuf, Receiving) {
+        let (path, listener) = self.listen();
+        let (images, name, base) =
+            (Arc::clone(&self.images), name.to_owned(), base.map(str::to_owned));
+        let work = move || {
+            let stream = listener.accept().expect("a sender").0;
+            let progress = Progress::default();
+            let named = (&*name, base.as_deref());
+            let received = receive(stream, &images, named, &progress, |_| Ok(()))?;
+            assert_eq!(progress.pages(), (received.imported.pages, received.imported.pages));
+            Ok(received)
+        };
+        (path, thread::spawn(work))
+    }
+
+    pub(crate) fn save(&self, name: &str, machine: &Machine, base: Option<&str>) -> Received {
+        let (path, receiving) = self.receives(name, base);
+        assert_eq!(machine.send(&path, COMPLETE_PAUSED), DONE);
+        receiving.join().expect("no panic").expect("received")
+    }
+
+    pub(crate) fn restore(&self, name: &str, how: Restore, stand_in: How) -> Outcome {
+        let (path, listener) = self.listen();
+        let receiving = thread::spawn(move || machines::receive(&listener, stand_in));
+        let said = Arc::clone(&self.said);
+        let tell = move |line: &str| said.lock().expect("no panic").push(line.to_owned());
+        let restored = restore(&self.images, name, &path, how, (&self.demand, tell));
+        (restored, receiving.join().expect("no panic"))
+    }
+
+    /// Checks that nothing of a machine is left.
+    pub(crate) fn has_nothing(&self) {
+        assert!(self.images.list().is_empty());
+        assert_eq!(self.images.store().len(), 0);
+    }
+}
+
+pub(crate) type Receiving = JoinHandle<Result<Received, ReceiveError>>;
+pub(crate) type Outcome = (Result<Restored, RestoreError>, Option<machines::Received>);
+
+pub(crate) fn restored((restored, received): Outcome) -> (Restored, machines::Received) {
+    (restored.expect("restored"), received.expect("received"))
+}
+
+pub(crate) fn same(one: &Machine, other: &Machine) {
+    let numbers = |machine: &Machine| -> Vec<_> {
+        machine.slots.iter().map(|slot| (slot.number, slot.gpa, slot.bytes, slot.from)).collect()
+    };
+    assert_eq!(numbers(one), numbers(other));
+    assert!(one.config == other.config && one.state == other.state, "the documents differ");
+    assert!(one.contents() == other.contents(), "the memory differs");
+}
+
+pub(crate) fn how(resume: bool, on_demand: bool) -> Restore {
+    let mut how = Restore::default();
+    (how.resume, how.on_demand) = (resume, on_demand);
+    how
+}
+
+#[test]
+fn a_machine_comes_back_byte_for_byte() {
+    let world = World::new(None);
+    let machine = Machine::new(9000, 1);
+    let received = world.save("web", &machine, None);
+    assert!(received.was_heard);
+    let text = |slot: &Slot| (slot.bytes / PAGE).div_ceil(3);
+    let (all, text) = (machine.pages(), machine.slots.iter().map(text).sum::<u64>());
+    assert_eq!((received.imported.pages, received.imported.stored_pages), (all, text));
+    assert!(received.imported.read_pages < all / 2, "holes were read: {received:?}");
+    for (resume, last) in [(true, COMPLETE), (false, COMPLETE_PAUSED)] {
+        let how = how(resume, false);
+        let (told, received) = restored(world.restore("web", how, How::default()));
+        assert_eq!((told.pages, told.written_pages), (all, text));
+        same(&received.machine, &machine);
+        assert!(!is_there(&received.machine.slots[0], 1), "zeros take memory");
+        assert_eq!(received.last, last);
+    }
+    // Both were done with it.
+    world.images.remove("web").expect("not in use");
+    world.has_nothing();
+}
+
+#[test]
+fn a_machine_over_an_image_costs_what_changed_since() {
+    let world = World::new(None);
+    let machine = Machine::new(300, 1);
+    world.save("base", &machine, None);
+    // One page changes, one becomes a hole, one comes.
+    let slot = &machine.slots[0];
+    slot.file.write_all_at(&[9; 4096], slot.from + 3 * PAGE).expect("written");
+    slot.file.write_all_at(&[8; 4096], slot.from + PAGE).expect("written");
+    rustix::fs::fallocate(
+        &slot.file,
+        rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+        slot.from + 6 * PAGE,
+        PAGE,
+    )
+    .expect("a hole");
+    let received = world.save("later", &machine, Some("base"));
+    assert_eq!(received.imported.stored_pages, 3);
+    let (_, received) = restored(world.restore("later", how(false, false), How::default()));
+    same(&received.machine, &machine);
+}
+
+#[test]
+fn machines_survive_in_a_file() {
+    let world = World::new(None);
+    let machine = Machine::new(100, 3);
+    world.save("web", &machine, None);
+    let path = world.folder.path().join("images");
+    world.images.save_to(&path).expect("saved");
+    let again = World::new(None);
+    again.images.load_from(&path).expect("loaded");
+    assert_eq!(again.images.list(), world.images.list());
+    let (_, received) = restored(again.restore("web", how(true, false), How::default()));
+    same(&received.machine, &machine);
+}
+
+/// Asks for pages from several threads, as several processors do; each is there when that is told.
+fn hammer(faults: Faults, machine: &Machine, wanted: &[u8]) -> Faults {
+    let faults = Mutex::new(faults);
+    let touch = |slot: &Slot, before: u64, page: u64| {
+        assert_eq!(faults.lock().expect("no panic").ask(slot.gpa + page * PAGE, PAGE), DONE);
+        assert!(is_there(slot, page), "page {page} is not there");
+        let mut bytes = vec![0; PAGE as usize];
+        slot.file.read_exact_at(&mut bytes, slot.from + page * PAGE).expect("read");
+        let at = (before + page) as usize * PAGE as usize;
+        assert!(bytes == wanted[at..at + PAGE as usize], "page {page} is wrong");
+    };
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let touch = &touch;
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                for _ in 0..300 {
+                    let place = random.word() as usize % machine.slots.len();
+                    let before = machine.slots[..place].iter().map(|slot| slot.bytes / PAGE).sum();
+                    let slot = &machine.slots[place];
+                    touch(slot, before, random.word() % (slot.bytes / PAGE));
+                }
+            });
+        }
+    });
+    faults.into_inner().expect("no panic")
+}
+
+#[test]
+fn pages_come_on_demand_and_then_all_of_them() {
+    let world = World::new(None);
+    let machine = Machine::new(5000, 4);
+    world.save("web", &machine, None);
+    let stand_in = How { asks: Some(40), ..How::default() };
+    let (told, received) = restored(world.restore("web", how(true, true), stand_in));
+    assert_eq!((told.pages, told.written_pages, received.last), (machine.pages(), 0, COMPLETE));
+    let wanted = machine.contents();
+    let faults = hammer(received.faults.expect("a connection"), &received.machine, &wanted);
+    // What the machine writes after it got a page stays.
+    let slot = &received.machine.slots[0];
+    slot.file.write_all_at(&[5; 4096], slot.from).expect("written");
+    wait_until("all is there", || {
+        received.machine.slots.iter().all(|slot| (0..slot.bytes / PAGE).all(|n| is_there(slot, n)))
+    });
+    let mut wanted = wanted;
+    wanted[..4096].fill(5);
+    assert!(received.machine.contents() == wanted, "the memory differs");
+    assert!(world.images.remove("web").is_err(), "it is in use");
+    assert_eq!((world.demand.number(), world.demand.wait(Duration::ZERO)), (1, 1));
+    drop(faults);
+    assert_eq!(world.demand.wait(Duration::from_secs(60)), 0);
+    wait_until("it is not in use", || world.images.remove("web").is_ok());
+    assert!(world.said.lock().expect("no panic").is_empty());
+}
+
+#[test]
+fn a_fault_that_makes_no_sense_ends_the_connection_and_is_reported() {
+    let world = World::new(None);
+    world.save("web", &Machine::new(100, 1), None);
+    let stray = "memory that it does not have";
+    for (part, range) in [
+        (stray, Some((3 << 30, PAGE))),
+        (stray, Some((99 * PAGE, 2 * PAGE))),
+        (stray, Some((u64::MAX, PAGE))),
+        (stray, Some((0, 0))),
+        ("something else than a page fault", None),
+    ] {
+        let stand_in = How { asks: Some(1), ..How::default() };
+        let (_, received) = restored(world.restore("web", how(true, true), stand_in));
+        let mut faults = received.faults.expect("a connection");
+        let answer = match range {
+            Some((at, len)) => faults.ask(at, len),
+            None => faults.0.ask(CONFIG, &[1; 16], None),
+        };
+        assert_eq!(answer, REFUSED, "{part}");
+        assert_eq!(faults.ask(0, PAGE), 0, "it goes on");
+        assert_eq!(world.demand.wait(Duration::from_secs(60)), 0);
+        let said = std::mem::take(&mut *world.said.lock().expect("no panic"));
+        assert!(said.len() == 1 && said[0].contains(part), "{said:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_is_not_taken_is_no_longer_in_use() {
+    let world = World::new(None);
+    world.save("web", &Machine::new(100, 1), None);
+    for (refuses, part) in [
+        (START, "refuses Start"),
+        (MEMORY_FD, "refuses its memory"),
+        (CONFIG, "refuses its configuration"),
+        (STATE, "refuses its state"),
+        (COMPLETE, "refuses to run it"),
+    ] {
+        let stand_in = How { refuses: Some(refuses), ..How::default() };
+        let (told, received) = world.restore("web", how(true, false), stand_in);
+        let told = told.expect_err("refused").to_string();
+        assert!(told.contains(part) && received.is_none(), "{told}");
+    }
+    // One that asks for no pages would read zeros.
+    let (told, _) = world.restore("web", how(true, true), How::default());
+    assert!(matches!(told, Err(RestoreError::Broken(_) | RestoreError::NotAsked)), "{told:?}");
+    let nobody = world.folder.path().join("nobody");
+    let all = (&world.demand, |_: &str| {});
+    let told = restore(&world.images, "web", &nobody, how(true, true), all);
+    assert!(matches!(told, Err(RestoreError::Nobody(..))), "{told:?}");
+    assert_eq!(world.demand.wait(Duration::from_secs(60)), 0);
+    wait_until("it is not in use", || world.images.remove("web").is_ok());
+}
+
+#[test]
+fn an_image_of_memory_alone_is_no_machine() {
+    let world = World::new(None);
+    world.images.import("plain", &memory(4096), None).expect("imported");
+    let socket = world.folder.path().join("nobody");
+    for (name, part) in [("plain", "is not a machine"), ("x", "no image x")] {
+        let all = (&world.demand, |_: &str| {});
+        let told = restore(&world.images, name, &socket, how(false, false), all);
+        assert!(told.expect_err("refused").to_string().contains(part));
+    }
+}

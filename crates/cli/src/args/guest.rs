@@ -22,6 +22,9 @@ Examples:
   Record which pages guests of an image request, so that later guests get them in advance:
     zfold guest record web
     zfold guest record web off
+  Save a machine of cloud-hypervisor, and restore it:
+    zfold guest receive vm
+    zfold guest send vm SOCKET --resume
   Write an image to a file again, for other backends:
     zfold guest export web-2 /var/tmp/web-2.mem
   Of guests whose VMMs hand over the file of their memory, at most 1 GiB stays resident; guest 17
@@ -44,6 +47,27 @@ then on. A second signal ends it at once, and guests wait for ever.
 It runs three processes: one keeps the guests' descriptors, one serves the guests, and one waits
 with a copy of the images. If the second is lost, for whatever reason, the third takes over, and
 guests go on after a moment.
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+pub(super) const RECEIVE_EXAMPLES: &str = "\
+Examples:
+  Save a machine whose memory has shared=on; it ends when it is saved:
+    zfold guest receive web
+    ch-remote --api-socket=API send-migration destination_url=unix:SOCKET,local=on
+  with the socket that the first command has printed. If it fails, the machine goes on.
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+pub(super) const SEND_EXAMPLES: &str = "\
+Examples:
+  Restore a machine, all pages first:
+    ch-remote --api-socket=API receive-migration receiver_url=unix:/tmp/restore &
+    zfold guest send web /tmp/restore --resume
+  Restore it, and put in pages as it needs them:
+    ch-remote --api-socket=API \\
+      receive-migration receiver_url=unix:/tmp/restore,memory_mode=postcopy &
+    zfold guest send web /tmp/restore --resume --on-demand
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -91,7 +115,38 @@ pub(crate) enum GuestCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Write an image to a new sparse file.
+    /// Save a machine of cloud-hypervisor as an image: print the socket to which to send it, and
+    /// wait until it is stored.
+    #[command(after_help = RECEIVE_EXAMPLES)]
+    Receive {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
+        /// An image of the same size, such as the one from which the machine was restored: equal
+        /// pages are not stored again.
+        #[arg(long, value_name = "IMAGE")]
+        base: Option<String>,
+    },
+    /// Restore a machine of cloud-hypervisor from an image.
+    #[command(after_help = SEND_EXAMPLES)]
+    Send {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image, which receive made.
+        name: String,
+        /// The socket at which a cloud-hypervisor without a machine listens (receive-migration).
+        #[arg(value_hint = ValueHint::FilePath)]
+        socket: PathBuf,
+        /// Let the machine run at once; otherwise it stays paused.
+        #[arg(long)]
+        resume: bool,
+        /// Put pages in as the machine touches them, and all others meanwhile. It needs
+        /// receive-migration with memory_mode=postcopy.
+        #[arg(long)]
+        on_demand: bool,
+    },
+    /// Write the memory of an image to a new sparse file.
     Export {
         #[command(flatten)]
         server: GuestTarget,

@@ -22,6 +22,9 @@ const RUN: &str = "run";
 const GUESTS: &str = "guests";
 const GUEST: &str = "guest";
 
+/// Suffix of sockets at which guest servers receive machines.
+const RECEIVE: &str = "receive";
+
 /// Suffix of NBD sockets.
 const NBD: &str = "nbd";
 
@@ -59,6 +62,11 @@ pub(crate) fn guest_path(image: &str) -> Result<PathBuf, Failure> {
     Ok(make()?.join(format!("{}.{image}.{GUEST}", std::process::id())))
 }
 
+/// Returns the path of the socket at which this process, a guest server, receives a machine.
+pub(crate) fn receive_path(image: &str) -> Result<PathBuf, Failure> {
+    Ok(make()?.join(format!("{}.{image}.{RECEIVE}", std::process::id())))
+}
+
 /// Returns the control sockets of this user's guest servers that answer.
 ///
 /// # Errors
@@ -92,7 +100,7 @@ fn live(suffix: &str) -> Result<Vec<PathBuf>, Failure> {
 pub(crate) fn sweep() {
     // A directory that is not this user's alone is refused when something is to be made there.
     for path in paths().unwrap_or_default() {
-        let suffixes = [CONTROL, NBD, RUN, GUESTS, GUEST];
+        let suffixes = [CONTROL, NBD, RUN, GUESTS, GUEST, RECEIVE];
         let ours = path.extension().is_some_and(|of| suffixes.iter().any(|suffix| of == *suffix));
         if ours && is_stale(&path) {
             // Another server may sweep at the same time.

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use crate::shared::exit::Failure;
 
+/// Said of what comes while the server ends.
+pub(super) const LATE: &str = "the server is ending, and takes nothing new";
+
 pub(super) fn not_saved(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(format!("cannot save to {}: {why}; name another file", path.display()))
 }

@@ -1,9 +1,7 @@
 //! The front of `zfold guest serve`: what the shell started, and what guests outlive servers by.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -13,30 +11,22 @@ use zfold_disk::nbd::{Address, Listener, SocketFile};
 use zfold_guest::{End, Front, FrontOptions, Heard, OnLoss, Sockets};
 
 use super::failed::system;
+use super::places::Places;
 use crate::args::{GuestServeArgs, Loss};
 use crate::control::runtime;
 use crate::shared::exit::{self, Failure, remark};
 use crate::shared::notify;
 use crate::shared::signals::{self, Told};
 
-/// Sockets of images, in a folder or the runtime directory.
-struct Places {
-    folder: Option<PathBuf>,
-    mode: u32,
+/// Sockets of images.
+struct Files {
+    places: Places,
     files: BTreeMap<String, Option<SocketFile>>,
 }
 
-impl Sockets for Places {
+impl Sockets for Files {
     fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
-        let path = match &self.folder {
-            Some(folder) => folder.join(format!("{image}.sock")),
-            None => runtime::guest_path(image).map_err(|failure| failure.line().to_owned())?,
-        };
-        let failed = |error: &dyn std::fmt::Display| format!("image {image}: {error}");
-        let bound = Listener::bind(&Address::Unix(path.clone())).map_err(|error| failed(&error))?;
-        let Listener::Unix(listener, file) = bound else { unreachable!("a path was asked for") };
-        let permissions = Permissions::from_mode(self.mode);
-        fs::set_permissions(&path, permissions).map_err(|error| failed(&error))?;
+        let (path, listener, file) = self.places.image(image)?;
         self.files.insert(image.to_owned(), file);
         Ok((path, listener))
     }
@@ -55,16 +45,15 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let Listener::Unix(control, _file) = control else { unreachable!("a path was given") };
     let (metrics, _metrics_file) = metrics(args)?;
     let sockets: Vec<_> = std::iter::once(OwnedFd::from(control)).chain(metrics).collect();
-    let folder = args.sockets.as_deref().map(std::path::absolute).transpose();
-    let folder = folder.map_err(|error| system("find --sockets", &error))?;
-    let places = Places { folder, mode: args.socket_mode.0, files: BTreeMap::new() };
+    let places = Places::of(args).map_err(|error| system("find --sockets", &error))?;
+    let files = Files { places, files: BTreeMap::new() };
     let mut options = FrontOptions::default();
     options.places = args.max_guests as usize;
     options.on_loss = match args.on_loss {
         Loss::Wait => OnLoss::Wait,
         Loss::Kill => OnLoss::Kill,
     };
-    let made = Front::new(Box::new(places), options, remark);
+    let made = Front::new(Box::new(files), options, remark);
     let (front, channel) = made.map_err(|error| system("make a channel", &error))?;
     let told = front.clone();
     let lost = "ended at once: nothing was saved, and guests wait for ever";

@@ -7,7 +7,10 @@
 mod ask;
 mod failed;
 mod front;
+mod machines;
 mod metrics;
+mod places;
+mod receiving;
 pub(crate) mod report;
 mod server;
 mod serving;

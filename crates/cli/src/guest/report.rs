@@ -44,6 +44,9 @@ pub(crate) struct GuestsReport {
     /// All memory that pages take which left guests.
     #[serde(default)]
     pub(crate) out_held_bytes: u64,
+    /// Machines that get their pages on demand.
+    #[serde(default)]
+    pub(crate) on_demand: u64,
     /// All memory that images take.
     pub(crate) held_bytes: u64,
     /// Of that, compressed pages.
@@ -71,7 +74,10 @@ pub(crate) struct ImageReport {
     pub(crate) working_set_pages: u64,
     pub(crate) recorded: bool,
     pub(crate) guests: u64,
-    /// Where guests connect.
+    /// Of a machine, bytes of its configuration and state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) machine_bytes: Option<u64>,
+    /// Where guests connect; empty for a machine, which is sent.
     pub(crate) socket: String,
 }
 
@@ -140,6 +146,7 @@ impl GuestsReport {
             own_pages: info.own_pages,
             working_set_pages: info.working_set_pages,
             recorded: info.recorded,
+            machine_bytes: info.machine_bytes,
             guests: self.guests.iter().filter(|guest| guest.image == info.name).count() as u64,
             socket: sockets.get(&info.name).map_or_else(String::new, |at| at.display().to_string()),
             base: info.base,
@@ -154,18 +161,24 @@ impl GuestsReport {
         if self.images.is_empty() {
             return "no images: zfold guest import NAME FILE\n".to_owned();
         }
-        let titles = ["IMAGE", "SIZE", "OWN PAGES", "WORKING SET", "GUESTS", "BASE", "SOCKET"];
+        let titles =
+            ["IMAGE", "KIND", "SIZE", "OWN PAGES", "WORKING SET", "GUESTS", "BASE", "SOCKET"];
         let mut rows = vec![titles.map(str::to_owned)];
         rows.extend(self.images.iter().map(|image| {
             let recorded = if image.recorded { " (recorded)" } else { "" };
+            let (kind, socket) = match image.machine_bytes {
+                Some(_) => ("machine", "-".to_owned()),
+                None => ("memory", clean(&image.socket)),
+            };
             [
                 clean(&image.name),
+                kind.to_owned(),
                 size(image.size_bytes).trim_end().to_owned(),
                 count(image.own_pages),
                 format!("{}{recorded}", count(image.working_set_pages)),
                 image.guests.to_string(),
                 image.base.as_deref().map_or_else(|| "-".to_owned(), clean),
-                clean(&image.socket),
+                socket,
             ]
         }));
         columns(&rows)
@@ -188,6 +201,9 @@ impl GuestsReport {
         ];
         table(&mut text, "images", &rows);
         let mut rows = vec![("guests", self.guests.len().to_string(), "now")];
+        if self.on_demand > 0 {
+            rows.push(("on demand", count(self.on_demand), "machines that get their pages now"));
+        }
         rows.extend(all_of(TABLE, Doc::State, &self.served));
         rows.extend(all_of(TABLE, Doc::State, &self.given));
         if self.resident_limit_bytes > 0 {

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use zfold_guest::{ImageError, Images, Imported, Link, Server};
 use zfold_store::files::open_believed;
 
+use super::failed::LATE;
+use super::machines::Machines;
 use super::report::{GuestsReport, SCHEMA};
 use super::steer::{Chosen, Setting};
 use crate::control::protocol::Request;
@@ -41,6 +43,7 @@ pub(super) struct Served {
     pub(super) sockets: Mutex<BTreeMap<String, PathBuf>>,
     /// No image comes any longer. Held while one gets its socket, before all other locks.
     pub(super) ends: Mutex<bool>,
+    pub(super) machines: Machines,
 }
 
 impl Served {
@@ -107,14 +110,27 @@ impl Served {
     /// it might not be saved, and whoever hears that it is there may end its guest.
     fn accept(&self, name: &str) -> Result<PathBuf, String> {
         let ends = self.ends();
-        let late = || Err("the server is ending, and takes nothing new".to_owned());
-        if *ends {
-            return late();
-        }
-        (self.renew)().map_err(|error| format!("cannot start a process: {error}"))?;
+        self.keep_before(*ends)?;
         let path = self.open(name)?;
         // The front has heard of the end already.
-        if path.as_os_str().is_empty() { late() } else { Ok(path) }
+        if path.as_os_str().is_empty() { Err(LATE.to_owned()) } else { Ok(path) }
+    }
+
+    /// Has another process have an image that needs no socket, as `accept` does.
+    pub(super) fn keep(&self) -> Result<(), String> {
+        self.keep_before(*self.ends())
+    }
+
+    fn keep_before(&self, is_ending: bool) -> Result<(), String> {
+        if is_ending {
+            return Err(LATE.to_owned());
+        }
+        (self.renew)().map_err(|error| format!("cannot start a process: {error}"))
+    }
+
+    /// Returns whether no image comes any longer.
+    pub(super) fn is_ending(&self) -> bool {
+        *self.ends()
     }
 
     fn ends(&self) -> MutexGuard<'_, bool> {
@@ -130,12 +146,16 @@ impl Served {
     ///
     /// # Errors
     /// Why it was not carried out, in a line.
-    pub(super) fn answer(&self, request: &Request) -> Result<(Value, bool), String> {
+    pub(super) fn answer(self: &Arc<Self>, request: &Request) -> Result<(Value, bool), String> {
         let words: Vec<&str> = request.arguments.iter().map(String::as_str).collect();
         let found = match (&*request.command, &words[..]) {
             ("import", [name, file]) => self.import(name, given(file)?, None)?,
             ("import", [name, file, base]) => self.import(name, given(file)?, Some(base))?,
             ("hibernate", [guest, name, file]) => self.hibernate(guest, name, given(file)?)?,
+            ("receive", [name]) => self.receive(name, None)?,
+            ("receive", [name, base]) => self.receive(name, Some(base))?,
+            ("received", [name]) => self.received(name)?,
+            ("send", [name, socket, how @ ..]) => self.send(name, given(socket)?, how)?,
             ("export", [name, file]) => self.export(name, given(file)?)?,
             ("rm", [name]) => self.remove(name)?,
             ("record", [name, what]) => self.record(name, what)?,
@@ -151,8 +171,8 @@ impl Served {
             ("stat", []) => serde_json::to_value(self.report()).expect("numbers and text are JSON"),
             ("shutdown", []) => return Ok((json!({ "stopping": true }), true)),
             (
-                "import" | "hibernate" | "export" | "rm" | "record" | "set" | "pause" | "resume"
-                | "page-out" | "save" | "stat" | "shutdown",
+                "import" | "hibernate" | "receive" | "received" | "send" | "export" | "rm"
+                | "record" | "set" | "pause" | "resume" | "page-out" | "save" | "stat" | "shutdown",
                 _,
             ) => {
                 return Err(format!("{} has other arguments (see zfold guest)", request.command));
@@ -185,8 +205,9 @@ impl Served {
 
     fn remove(&self, name: &str) -> Result<Value, String> {
         self.images.remove(name).map_err(|error| error.to_string())?;
-        self.link.close(name);
-        self.sockets().remove(name);
+        if self.sockets().remove(name).is_some() {
+            self.link.close(name);
+        }
         self.renewed();
         Ok(json!({}))
     }
@@ -235,7 +256,7 @@ impl Served {
     }
 
     /// Has what changed in the process that stands by, too. Without, it has what was before.
-    fn renewed(&self) {
+    pub(super) fn renewed(&self) {
         if let Err(error) = (self.renew)() {
             remark(&format!("no standby process has the last change: {error}"));
         }
@@ -253,6 +274,7 @@ impl Served {
             takeovers_total: self.takeovers,
             uptime_seconds: self.started.elapsed().as_secs(),
             codec: self.codec.clone(),
+            on_demand: self.machines.demand.number() as u64,
             ..GuestsReport::default()
         };
         report

@@ -18,7 +18,9 @@ use zfold_disk::nbd::{Address, Listener};
 use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, images_options, renew};
 
 use super::failed::{not_saved, system};
+use super::machines::Machines;
 use super::metrics;
+use super::places::Places;
 use super::server::{Renew, Served};
 use super::steer::Chosen;
 use crate::args::{GuestServeArgs, Loss};
@@ -91,6 +93,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     }
     let again = common.clone();
     let (of, to) = (Arc::clone(images), Arc::clone(&link));
+    let places = Places::of(args).map_err(|error| system("find --sockets", &error))?;
     let renew: Renew = Box::new(move || renew(&of, &to, &|channel| next(&again, channel)));
     let served = Served {
         images: Arc::clone(images),
@@ -104,12 +107,14 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         takeovers,
         sockets: std::sync::Mutex::default(),
         ends: std::sync::Mutex::default(),
+        machines: Machines::new(places),
     };
     let served = Arc::new(served);
     if takeovers == 0 {
         (served.renew)().map_err(|error| system("start a process", &error))?;
     }
-    for info in images.list() {
+    // Machines have no sockets: they are sent.
+    for info in images.list().into_iter().filter(|info| info.machine_bytes.is_none()) {
         served.open(&info.name).map_err(Failure::new)?;
     }
     let _services = open_services(&served, sockets, args.metrics.as_ref(), events)?;
@@ -137,7 +142,8 @@ fn wait(served: &Served, args: &GuestServeArgs, happened: &Receiver<Event>) -> u
             Ok(Event::Stop) => served.link.stop(),
             _ => {}
         }
-        if is_alone && served.server.stats().guests.is_empty() {
+        let is_idle = || served.machines.demand.number() == 0;
+        if is_alone && is_idle() && served.server.stats().guests.is_empty() {
             return 1;
         }
     }
@@ -149,6 +155,11 @@ fn release(served: &Served, args: &GuestServeArgs) -> u8 {
     let left = served.server.release(PATIENCE);
     if left > 0 {
         remark(&format!("{left} guests could not be given all their pages: they wait for ever"));
+    }
+    // Their VMMs ask for every page, whether or not it is there.
+    let left = served.machines.demand.wait(PATIENCE);
+    if left > 0 {
+        remark(&format!("{left} machines did not get all their pages: restore them again"));
     }
     let saved = args.save.as_deref().map_or(Ok(()), |path| {
         served.images.save_to(path).map(drop).map_err(|error| not_saved(path, &error))

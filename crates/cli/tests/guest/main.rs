@@ -6,6 +6,7 @@
 mod common;
 mod images;
 mod limit;
+mod machines;
 mod restored;
 mod server;
 mod survival;

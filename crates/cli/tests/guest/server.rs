@@ -45,6 +45,12 @@ impl Server {
         zfold(self.folder.path(), arguments).output().expect("the program starts")
     }
 
+    /// Starts a command, the output of which is read while it is at work.
+    pub(crate) fn starts(&self, arguments: &[&str]) -> Child {
+        let mut command = zfold(self.folder.path(), arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+    }
+
     /// Runs a command that must succeed, and returns what it prints.
     pub(crate) fn done(&self, arguments: &[&str]) -> String {
         results(self.run(arguments))

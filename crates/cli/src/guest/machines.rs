@@ -1,0 +1,100 @@
+//! Machines of cloud-hypervisor that are to come, each with a socket until it has come.
+//!
+//! The command that asked for a machine asks again and again how far it is; if it no longer does
+//! before a VMM has connected, the socket goes.
+//!
+//! Locks: the list of machines, then what is known of one; both held for moments, and with no other
+//! lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use zfold_guest::{OnDemand, Progress};
+
+use super::places::{Bound, Places};
+
+/// How long a socket stays for which nobody asks.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The machines of a server that come and go.
+pub(super) struct Machines {
+    places: Places,
+    coming: Mutex<BTreeMap<String, Arc<Coming>>>,
+    /// Those that get pages on demand.
+    pub(super) demand: OnDemand,
+}
+
+/// A machine that is to come.
+pub(super) struct Coming {
+    pub(super) progress: Progress,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    /// When somebody asked for it last.
+    asked: Instant,
+    end: Option<Ended>,
+}
+
+/// What was saved, or why nothing was.
+pub(super) type Ended = Result<Value, String>;
+
+impl Coming {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether nobody asks for it any longer.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.known().asked.elapsed() > PATIENCE
+    }
+
+    /// Notes how it ended.
+    pub(super) fn ends(&self, end: Ended) {
+        self.known().end = Some(end);
+    }
+}
+
+impl Machines {
+    pub(super) fn new(places: Places) -> Self {
+        Self { places, coming: Mutex::default(), demand: OnDemand::default() }
+    }
+
+    fn coming(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Coming>>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the socket of a machine that is to come.
+    ///
+    /// # Errors
+    /// One is awaited under that name, or there is no socket.
+    pub(super) fn begin(&self, name: &str) -> Result<(Bound, Arc<Coming>), String> {
+        let mut coming = self.coming();
+        // Of those that ended while nobody asked, this is all that is left.
+        coming.retain(|_, one| one.known().end.is_none() || !one.is_forgotten());
+        if coming.get(name).is_some_and(|one| one.known().end.is_none()) {
+            return Err(format!("a machine {name} is awaited already: choose another name"));
+        }
+        let bound = self.places.machine(name)?;
+        let known = Mutex::new(Known { asked: Instant::now(), end: None });
+        let one = Arc::new(Coming { progress: Progress::default(), known });
+        coming.insert(name.to_owned(), Arc::clone(&one));
+        Ok((bound, one))
+    }
+
+    /// Returns a machine that is to come, for somebody who asks for it; and its end, once.
+    pub(super) fn ask(&self, name: &str) -> Option<(Arc<Coming>, Option<Ended>)> {
+        let mut coming = self.coming();
+        let one = coming.get(name).cloned()?;
+        let mut known = one.known();
+        known.asked = Instant::now();
+        let end = known.end.take();
+        drop(known);
+        if end.is_some() {
+            coming.remove(name);
+        }
+        Some((one, end))
+    }
+}

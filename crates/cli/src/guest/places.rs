@@ -1,0 +1,66 @@
+//! Where the sockets of a guest server lie, and who may connect.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use zfold_disk::nbd::{Address, Listener, SocketFile};
+
+use crate::args::GuestServeArgs;
+use crate::control::runtime;
+
+/// A folder, or the runtime directory; and the permissions of sockets.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    folder: Option<PathBuf>,
+    mode: u32,
+}
+
+/// A socket that listens, and its file.
+pub(super) type Bound = (PathBuf, UnixListener, Option<SocketFile>);
+
+impl Places {
+    /// # Errors
+    /// The current directory is gone.
+    pub(super) fn of(args: &GuestServeArgs) -> std::io::Result<Self> {
+        let folder = args.sockets.as_deref().map(std::path::absolute).transpose()?;
+        Ok(Self { folder, mode: args.socket_mode.0 })
+    }
+
+    /// Binds the socket at which guests of an image connect.
+    pub(super) fn image(&self, name: &str) -> Result<Bound, String> {
+        self.bind(
+            name,
+            match &self.folder {
+                Some(folder) => Ok(folder.join(format!("{name}.sock"))),
+                None => runtime::guest_path(name),
+            },
+        )
+    }
+
+    /// Binds the socket at which a machine is received.
+    pub(super) fn machine(&self, name: &str) -> Result<Bound, String> {
+        self.bind(
+            name,
+            match &self.folder {
+                Some(folder) => Ok(folder.join(format!("{name}.receive"))),
+                None => runtime::receive_path(name),
+            },
+        )
+    }
+
+    fn bind(
+        &self,
+        name: &str,
+        path: Result<PathBuf, crate::shared::exit::Failure>,
+    ) -> Result<Bound, String> {
+        let path = path.map_err(|failure| failure.line().to_owned())?;
+        let failed = |error: &dyn std::fmt::Display| format!("image {name}: {error}");
+        let bound = Listener::bind(&Address::Unix(path.clone())).map_err(|error| failed(&error))?;
+        let Listener::Unix(listener, file) = bound else { unreachable!("a path was asked for") };
+        let permissions = Permissions::from_mode(self.mode);
+        fs::set_permissions(&path, permissions).map_err(|error| failed(&error))?;
+        Ok((path, listener, file))
+    }
+}

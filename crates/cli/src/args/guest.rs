@@ -53,7 +53,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.";
 pub(super) const RECEIVE_EXAMPLES: &str = "\
 Examples:
   Save a machine whose memory has shared=on; it ends when it is saved:
-    zfold guest receive web
+    zfold guest receive vm
     ch-remote --api-socket=API send-migration destination_url=unix:SOCKET,local=on
   with the socket that the first command has printed. If it fails, the machine goes on.
 
@@ -63,11 +63,11 @@ pub(super) const SEND_EXAMPLES: &str = "\
 Examples:
   Restore a machine, all pages first:
     ch-remote --api-socket=API receive-migration receiver_url=unix:/tmp/restore &
-    zfold guest send web /tmp/restore --resume
+    zfold guest send vm /tmp/restore --resume
   Restore it, and put in pages as it needs them:
     ch-remote --api-socket=API \\
       receive-migration receiver_url=unix:/tmp/restore,memory_mode=postcopy &
-    zfold guest send web /tmp/restore --resume --on-demand
+    zfold guest send vm /tmp/restore --resume --on-demand
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,13 +13,14 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::{TempDir, tempdir};
 
+use zfold_testing::machines::{self, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine};
 use zfold_testing::skip::{has_program, skip};
 
 /// How long an example may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Programs that take the place of others, with what they do. What they are given must be there.
-const STAND_INS: [(&str, &str); 17] = [
+const STAND_INS: [(&str, &str); 18] = [
     ("sudo", "exec \"$@\""),
     ("systemd-run", "test \"$1\" = --scope && shift && exec \"$@\""),
     ("pidof", "sleep 60 </dev/null >/dev/null 2>&1 & echo $!"),
@@ -31,6 +33,7 @@ const STAND_INS: [(&str, &str); 17] = [
     ("qemu-img", "case \"$*\" in *nbd*) ;; *) exit 1 ;; esac"),
     ("losetup", "echo /dev/loop77"),
     ("mkfs.ext4", "test \"$1\" = /dev/loop77"),
+    ("ch-remote", "case \"$*\" in *=unix:*) ;; *) exit 1 ;; esac"),
     ("jupyter", "test \"$*\" = 'kernelspec remove zfold'"),
     ("batch", "true"),
     ("simulation", "true"),
@@ -152,9 +155,41 @@ impl Stage {
             || (line.starts_with("zfold disk") && !line.contains("--run "))
         {
             self.serve(&line);
+        } else if line.starts_with("zfold guest receive") {
+            self.receive(&line);
+        } else if line.starts_with("zfold guest send") {
+            self.send(&line);
         } else {
             self.end(&line);
         }
+    }
+
+    /// Sends a machine to what receives one. Several examples use one name.
+    fn receive(&self, line: &str) {
+        let removed = shell(self.folder.path(), &line.replace("receive", "rm")).output();
+        // The first has nothing to remove.
+        drop(removed.expect("a shell"));
+        let mut child = self.spawn(line);
+        self.wait_for_output(line, &mut child);
+        let out = fs::read_to_string(self.folder.path().join("out")).expect("text");
+        let socket = Path::new(out.lines().next().expect("a socket"));
+        assert_eq!(Machine::new(16, 1).send(socket, COMPLETE_PAUSED), DONE, "'{line}'");
+        let status = child.0.wait().expect("a child");
+        assert!(status.success(), "'{line}': {status}: {}", self.said());
+    }
+
+    /// Has a machine sent to one who waits for it.
+    fn send(&self, line: &str) {
+        let socket = line.split_whitespace().nth(4).expect("a socket");
+        let socket = self.folder.path().join(socket);
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let asks = line.contains("--on-demand").then_some(1);
+        let receiving =
+            std::thread::spawn(move || machines::receive(&listener, How { asks, refuses: None }));
+        self.end(line);
+        let received = receiving.join().expect("no panic").expect("a machine");
+        assert_eq!(received.last, COMPLETE, "'{line}'");
+        fs::remove_file(socket).expect("its socket");
     }
 
     /// Returns what an example needs that is not here.
@@ -189,6 +224,7 @@ impl Stage {
             ("/srv/guests", format!("{folder}/guests")),
             ("/etc/zfold.toml", format!("{folder}/zfold.toml")),
             ("/run/user/1000/", format!("{folder}/")),
+            ("/tmp/restore", format!("{folder}/restore")),
             ("/run/disk.img", format!("{folder}/fuse.img")),
             ("/run/zfold/a/control.sock", control),
             ("0.0.0.0:10809", "127.0.0.1:0".to_owned()),

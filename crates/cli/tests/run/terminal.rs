@@ -3,8 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::common::skip;
 use crate::runs::{can_manage, with_default_signals};
+
+/// How long the screen may stay as it is.
+const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 
 /// A shell with job control on a terminal of its own.
 struct Shell {
@@ -54,6 +59,9 @@ impl Shell {
                 self.seen.drain(..at + part.len());
                 return;
             }
+            let mut ready = [PollFd::new(&self.screen, PollFlags::IN)];
+            let is_ready = poll(&mut ready, Some(&PATIENCE)).expect("a pipe") > 0;
+            assert!(is_ready, "no {part:?} for {} s in {:?}", PATIENCE.tv_sec, self.seen);
             let len = self.screen.read(&mut bytes).expect("a terminal");
             assert!(len > 0, "no {part:?} at the end of {:?}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&bytes[..len]));

@@ -7,9 +7,8 @@
 //! - [`receive`] and [`restore`]: machines of cloud-hypervisor, saved as images and restored by its
 //!   protocol for migrations.
 //!
-//! The design is in `docs/design/guests.md`. `core` decides, `serve` and
-//! `offload` act. Invariants of guests and
-//! images:
+//! The design is in `docs/design/guests.md`. `core` decides, `serve` and `offload` act. Invariants
+//! of guests and images:
 //!
 //! - G1: a page of the image is put in at most once. After it was put in, or the guest gave it up,
 //!   zfold treats it as zeros, and only the guest has what it wrote since. So a discarded page

@@ -9,6 +9,7 @@ use zfold_disk::nbd::{Address, Listener, SocketFile};
 
 use crate::args::GuestServeArgs;
 use crate::control::runtime;
+use crate::shared::exit::Failure;
 
 /// A folder, or the runtime directory; and the permissions of sockets.
 #[derive(Clone, Debug)]
@@ -30,32 +31,25 @@ impl Places {
 
     /// Binds the socket at which guests of an image connect.
     pub(super) fn image(&self, name: &str) -> Result<Bound, String> {
-        self.bind(
-            name,
-            match &self.folder {
-                Some(folder) => Ok(folder.join(format!("{name}.sock"))),
-                None => runtime::guest_path(name),
-            },
-        )
+        self.bind(name, "sock", runtime::guest_path)
     }
 
     /// Binds the socket at which a machine is received.
     pub(super) fn machine(&self, name: &str) -> Result<Bound, String> {
-        self.bind(
-            name,
-            match &self.folder {
-                Some(folder) => Ok(folder.join(format!("{name}.receive"))),
-                None => runtime::receive_path(name),
-            },
-        )
+        self.bind(name, "receive", runtime::receive_path)
     }
 
+    /// Binds a socket with this suffix in the folder, or where `elsewhere` says.
     fn bind(
         &self,
         name: &str,
-        path: Result<PathBuf, crate::shared::exit::Failure>,
+        suffix: &str,
+        elsewhere: impl Fn(&str) -> Result<PathBuf, Failure>,
     ) -> Result<Bound, String> {
-        let path = path.map_err(|failure| failure.line().to_owned())?;
+        let path = match &self.folder {
+            Some(folder) => folder.join(format!("{name}.{suffix}")),
+            None => elsewhere(name).map_err(|failure| failure.line().to_owned())?,
+        };
         let failed = |error: &dyn std::fmt::Display| format!("image {name}: {error}");
         let bound = Listener::bind(&Address::Unix(path.clone())).map_err(|error| failed(&error))?;
         let Listener::Unix(listener, file) = bound else { unreachable!("a path was asked for") };

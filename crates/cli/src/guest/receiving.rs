@@ -11,7 +11,7 @@ use zfold_guest::{ImageError, ReceiveError, Received, Restore, check_name, recei
 
 use super::failed::LATE;
 use super::machines::Coming;
-use super::server::Served;
+use super::server::{Served, found};
 use crate::shared::exit::remark;
 
 /// Wait between two looks whether a machine is awaited still.
@@ -91,11 +91,7 @@ impl Served {
                  you restore it"
             ));
         }
-        Ok(json!({
-            "pages": imported.pages,
-            "stored_pages": imported.stored_pages,
-            "read_pages": imported.read_pages,
-        }))
+        Ok(found(&imported))
     }
 
     /// Returns how far a machine is that is to come.

@@ -46,6 +46,15 @@ pub(super) struct Served {
     pub(super) machines: Machines,
 }
 
+/// Returns what an import found, for an answer.
+pub(super) fn found(imported: &Imported) -> Value {
+    json!({
+        "pages": imported.pages,
+        "stored_pages": imported.stored_pages,
+        "read_pages": imported.read_pages,
+    })
+}
+
 impl Served {
     fn sockets(&self) -> MutexGuard<'_, BTreeMap<String, PathBuf>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,12 +107,9 @@ impl Served {
             let _ = self.images.remove(name);
             self.renewed();
         })?;
-        Ok(json!({
-            "pages": done.pages,
-            "stored_pages": done.stored_pages,
-            "read_pages": done.read_pages,
-            "socket": socket,
-        }))
+        let mut found = found(done);
+        found["socket"] = json!(socket);
+        Ok(found)
     }
 
     /// Has another process have an image, and then guests of it accepted. Not when the server ends:

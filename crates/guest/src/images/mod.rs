@@ -188,7 +188,7 @@ impl Images {
     ) -> Result<Imported, ImageError> {
         let part = Part { file, from: 0, pages: import::pages_of(file)? };
         self.import_as(name, &[part], (Holes::OfBase, None), &AtomicU64::new(0), |catalog| {
-            base.map(|base| catalog.get(base).map(Claim::new)).transpose()
+            catalog.base(base)
         })
     }
 
@@ -207,7 +207,7 @@ impl Images {
         done: &AtomicU64,
     ) -> Result<Imported, ImageError> {
         self.import_as(name, parts, (Holes::Zeros, Some(machine)), done, |catalog| {
-            base.map(|base| catalog.get(base).map(Claim::new)).transpose()
+            catalog.base(base)
         })
     }
 
@@ -403,6 +403,11 @@ impl Catalog {
             name: name.into(),
             choices: self.images.keys().cloned().collect(),
         })
+    }
+
+    /// Claims the image that was given as a base, if one was.
+    fn base(&self, name: Option<&str>) -> Result<Option<Claim>, ImageError> {
+        name.map(|name| self.get(name).map(Claim::new)).transpose()
     }
 
     /// Returns the image itself, not another one of the same name.

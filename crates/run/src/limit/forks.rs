@@ -48,6 +48,11 @@ impl Forks {
 
     /// Returns a fork that has waited long enough.
     pub(super) fn next(&mut self, shared: &Arc<Shared>) -> Option<Work> {
+        for Fork { work, pages, .. } in &mut self.0 {
+            // What has left meanwhile is not shared.
+            let left = parent(work).map_or(0, Managed::charged);
+            shared.budget.change_forking(std::mem::replace(pages, left), left);
+        }
         let (first, has_room) = (self.0.first()?, has_room(shared));
         let is_gone = parent(&first.work).is_none_or(|managed| managed.is_dead());
         if !has_room && !is_gone && first.since.elapsed() < LONGEST {

@@ -134,7 +134,8 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     }
 
     /// Returns the bytes that the pool holds: pages, idle pages and metadata. Cheap enough to
-    /// call for every object.
+    /// call for every object: shards are added up without a lock, so the sum may be off by what
+    /// moved between them meanwhile.
     fn held_bytes(&self) -> u64;
 
     /// Returns the pool's counters, consistent with each other.

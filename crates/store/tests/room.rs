@@ -62,7 +62,7 @@ fn an_observer_never_sees_more_than_the_limit() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                most.fetch_max(store.held_bytes(), Ordering::Relaxed);
+                most.fetch_max(store.stats().held_bytes(), Ordering::Relaxed);
             }
         });
         for key in 0..20_000 {

@@ -37,6 +37,10 @@ impl Store {
     }
 
     /// Returns all bytes of memory that the store holds: pages, idle pages and metadata.
+    ///
+    /// It adds up the pool's shards without a lock. While threads store and free, the sum may
+    /// therefore be off by what moved between shards meanwhile; [`stats`](Self::stats) is of one
+    /// moment.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.pages.objects.pool().held_bytes() + self.metadata_bytes()

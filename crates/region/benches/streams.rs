@@ -1,5 +1,5 @@
 //! Passes over a region that is larger than its resident limit, upwards, downwards and in steps,
-//! and random reads. Run by hand:
+//! and touches at random. Run by hand:
 //!
 //! ```text
 //! cargo bench -p zfold-region --bench streams -- [codec] [file of pages] [signals|threads]
@@ -24,7 +24,7 @@ use zfold_testing::Random;
 
 const BYTES: usize = 1 << 30;
 const LIMIT: usize = 256 << 20;
-const READS: usize = 400_000;
+const TOUCHES: usize = 400_000;
 
 fn main() {
     let args = arguments();
@@ -70,22 +70,37 @@ fn main() {
         let sum = |page| column(page).fold(0_u64, |sum, word| sum.wrapping_add(*word));
         std::hint::black_box((0..4).map(sum).fold(0, u64::wrapping_add));
     });
-    let before = region.stats();
-    let begun = Instant::now();
-    let (mut random, bytes) = (Random::new(7), region.as_slice::<u8>());
-    let sum: u64 = (0..READS).map(|_| u64::from(bytes[random.index(bytes.len())])).sum();
-    std::hint::black_box(sum);
-    let took = begun.elapsed();
-    let stats = region.stats();
-    let faults = stats.faults_total - before.faults_total;
-    println!("random reads: {:.2} us a fault ({faults})", took.as_secs_f64() * 1e6 / faults as f64);
-
-    let words = region.as_mut_slice::<u64>();
-    words.iter_mut().for_each(|word| *word ^= 1);
+    let (mut random, sum) = (Random::new(7), &mut 0_u64);
+    at_random("reads", &mut region, |bytes| {
+        *sum = sum.wrapping_add(bytes[random.index(bytes.len())].into());
+    });
+    std::hint::black_box(*sum);
+    // What was only read up to here.
+    timed("update", || region.as_mut_slice::<u64>().iter_mut().for_each(|word| *word ^= 1));
+    timed("read", || {
+        let words = region.as_slice::<u64>().iter();
+        std::hint::black_box(words.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+    });
+    at_random("updates", &mut region, |bytes| {
+        let byte = &mut bytes[random.index(bytes.len())];
+        *byte = std::hint::black_box(*byte);
+    });
     for (page, from) in region.as_slice::<u8>().chunks(PAGE).zip(pages.chunks(PAGE).cycle()) {
         assert!(page == from, "wrong bytes");
     }
-    println!("{stats:?}");
+    println!("{:?}", region.stats());
+}
+
+fn at_random(what: &str, region: &mut Region, mut touch: impl FnMut(&mut [u8])) {
+    let (before, begun) = (region.stats(), Instant::now());
+    let bytes = region.as_mut_slice::<u8>();
+    (0..TOUCHES).for_each(|_| touch(bytes));
+    let (took, stats) = (begun.elapsed(), region.stats());
+    let faults = stats.faults_total - before.faults_total;
+    println!(
+        "random {what}: {:.2} us a touch ({faults} faults)",
+        took.as_secs_f64() * 1e6 / TOUCHES as f64
+    );
 }
 
 fn timed(what: &str, pass: impl FnOnce()) {

@@ -65,12 +65,12 @@ mod tests {
     fn what_is_posted_is_taken_once_and_in_order() {
         let ahead = Ahead::default();
         assert!(ahead.is_empty() && ahead.take(&(0..u32::MAX), 8).is_none());
-        ahead.post(Steps { from: 30, count: 20, step: -1 });
+        ahead.post(Steps { from: 30, count: 20, step: -1, writes: true });
         ahead.post(Steps::upwards(&(100..101)));
         assert_eq!(ahead.take(&(50..200), 8), Some(Steps::upwards(&(100..101))));
         assert_eq!(ahead.take(&(50..200), 8), None);
         let mut taken = Vec::new();
-        while let Some(Steps { from, count, step: -1 }) = ahead.take(&(0..200), 8) {
+        while let Some(Steps { from, count, step: -1, writes: true }) = ahead.take(&(0..200), 8) {
             taken.push((from, count));
         }
         assert_eq!(taken, [(30, 8), (22, 8), (14, 4)]);
@@ -80,9 +80,11 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_not_taken() {
         let ahead = Ahead::default();
-        [10, 100, 30].into_iter().for_each(|from| ahead.post(Steps { from, count: 40, step: 1 }));
+        [10, 100, 30]
+            .into_iter()
+            .for_each(|from| ahead.post(Steps { from, count: 40, step: 1, writes: false }));
         ahead.forget(&(0..50));
-        assert_eq!(ahead.take(&(0..u32::MAX), 1), Some(Steps { from: 100, count: 1, step: 1 }));
+        assert_eq!(ahead.take(&(0..u32::MAX), 1), Some(Steps::upwards(&(100..101))));
         ahead.forget(&(0..u32::MAX));
         assert!(ahead.is_empty());
     }

@@ -4,7 +4,7 @@
 
 use std::io::ErrorKind;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -32,6 +32,15 @@ const NIL: u32 = u32::MAX;
 
 /// Pages listed between two wake-ups for them, and copies that are always kept.
 const COPIES_MANY: u64 = 256;
+
+/// In the word of a page's history: it has changed between the last two times that it left.
+const CHANGED: u32 = 1 << 31;
+
+/// What protection earns for each page that is dropped, at most, and what a write to a protected
+/// page costs. Where writes come so often that it is in debt, pages come unprotected until each
+/// arrival has paid one back.
+const EARNED_MAX: i32 = 256;
+const WRITE_COSTS: i32 = 16;
 
 /// How often a thread reads a word before it sleeps on it.
 const LOOKS: u32 = 200;
@@ -68,6 +77,8 @@ pub(super) struct Core {
     pub clock: Clock,
     /// How pages have come back, as `Returns` says it: a hint like the pasts.
     pub returns: AtomicU32,
+    /// What protecting pages from writes has earned lately: a hint.
+    earned: AtomicI32,
     /// For each chunk, the number of pages that are in their place.
     residents: Words,
     /// The newest page of the list of those with copies.
@@ -122,6 +133,7 @@ impl Core {
             pasts: Words::new(pages as usize)?,
             clock: Clock::default(),
             returns: AtomicU32::default(),
+            earned: AtomicI32::new(0),
             residents: Words::new(chunks)?,
             listed: AtomicU32::new(NIL),
             listed_total: AtomicU64::new(0),
@@ -150,7 +162,43 @@ impl Core {
     /// Sets both.
     pub(super) fn remember(&self, key: u32, past: Past, rounds: u8) {
         let word = u32::from(past.bits()) | u32::from(rounds) << 16;
-        self.pasts[key as usize].store(word, Ordering::Relaxed);
+        let pasts = &self.pasts[key as usize];
+        pasts.store(word | pasts.load(Ordering::Relaxed) & CHANGED, Ordering::Relaxed);
+    }
+
+    /// Whether a page changed before it left last: it may do so again. A hint, as the history.
+    pub(super) fn has_changed(&self, key: u32) -> bool {
+        self.pasts[key as usize].load(Ordering::Relaxed) & CHANGED != 0
+    }
+
+    /// Sets that.
+    pub(super) fn set_changed(&self, key: u32, changed: bool) {
+        let pasts = &self.pasts[key as usize];
+        let word = pasts.load(Ordering::Relaxed) & !CHANGED;
+        pasts.store(if changed { word | CHANGED } else { word }, Ordering::Relaxed);
+    }
+
+    /// Returns whether protecting pages pays. To be asked once for each call that brings some.
+    pub(super) fn protection_pays(&self) -> bool {
+        // Relaxed, as the pasts: of two simultaneous changes one may be lost.
+        let earned = self.earned.load(Ordering::Relaxed);
+        if earned < 0 {
+            self.earned.store(earned + 1, Ordering::Relaxed);
+        }
+        earned >= 0
+    }
+
+    /// Pages were dropped because they were protected.
+    pub(super) fn protection_earned(&self, pages: u32) {
+        let earned = self.earned.load(Ordering::Relaxed);
+        let more = pages.min(EARNED_MAX.unsigned_abs()).cast_signed();
+        self.earned.store((earned + more).min(EARNED_MAX), Ordering::Relaxed);
+    }
+
+    /// A page that was protected is written.
+    pub(super) fn protection_cost(&self) {
+        let earned = self.earned.load(Ordering::Relaxed);
+        self.earned.store((earned - WRITE_COSTS).max(-EARNED_MAX), Ordering::Relaxed);
     }
 
     /// Number of chunks.

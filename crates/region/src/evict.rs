@@ -1,5 +1,6 @@
 //! Pages leave: from their places to the staging area, many by one system call, and from there,
-//! compressed, to the store. Never in a thread that touches a page.
+//! compressed, to the store; or, protected since they came from there, straight back to it. Never
+//! in a thread that touches a page.
 //!
 //! The mover goes over the pages in the order of their addresses, like the hand of a clock, and
 //! spares those that came back soon when they had left (`zfold_uffd::policy`). A page that is
@@ -16,7 +17,6 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::core::{CHUNK, Core};
-use super::frames::Stays;
 use super::ring::Owner;
 use super::space::{Space, space_of};
 use super::word::{State, Word};
@@ -55,7 +55,7 @@ impl Progress {
 }
 
 /// The right to move pages out (E1).
-type Hand<'a> = MutexGuard<'a, u32>;
+pub(super) type Hand<'a> = MutexGuard<'a, u32>;
 
 impl Core {
     /// Pages that one batch moves or stores.
@@ -165,73 +165,6 @@ impl Core {
         left.is_some()
     }
 
-    /// Moves out up to `most` pages of a range that are not spared, as far as there are slots;
-    /// returns where it stopped, and how many it moved.
-    fn move_out(
-        &self,
-        _hand: &Hand<'_>,
-        space: &Space,
-        keys: Range<u32>,
-        most: u32,
-        may: impl Fn(u32) -> bool,
-    ) -> (u32, u32) {
-        let leaves = |key| may(key) && self.page(key).change(Word::leaving).is_ok();
-        let (mut key, mut moved) = (keys.start, 0);
-        while key < keys.end && moved < most {
-            let slots = self.ring.empty();
-            if slots.is_empty() {
-                break;
-            }
-            if !leaves(key) {
-                key += 1;
-                continue;
-            }
-            let first = key;
-            let room = (most - moved).min(slots.len() as u32);
-            key += 1;
-            while key < keys.end && key - first < room && leaves(key) {
-                key += 1;
-            }
-            moved += self.move_run(space, first..key, slots.start);
-        }
-        self.counters.evictions_total.add(u64::from(moved));
-        self.clock.advance(moved as usize, self.room.limit() as usize);
-        (key, moved)
-    }
-
-    /// Moves pages that this thread is in charge of to slots from `slot` on; returns how many
-    /// went.
-    fn move_run(&self, space: &Space, keys: Range<u32>, slot: usize) -> u32 {
-        let (mut key, mut to, now) = (keys.start, slot, self.clock.now());
-        while key < keys.end {
-            let count_left = (keys.end - key) as usize;
-            let moved = self.frames.take_out(space.address_of(key), to..to + count_left);
-            for _ in 0..moved.done {
-                self.remember(key, self.past(key).0.left(now), 0);
-                self.ring.fill(to, key);
-                self.count_out(key);
-                self.settle(key, State::Staged, to as u32, false);
-                (key, to) = (key + 1, to + 1);
-            }
-            match moved.why {
-                None => {}
-                Some(Stays::Gone) => {
-                    self.count_out(key);
-                    self.settle(key, State::Missing, 0, false);
-                    self.room.give(1);
-                    key += 1;
-                }
-                Some(Stays::Busy | Stays::Changed) => {
-                    self.counters.busy_pages_total.add(1);
-                    self.settle(key, State::Resident, 0, false);
-                    key += 1;
-                }
-            }
-        }
-        self.ring.advance(to - slot);
-        (to - slot) as u32
-    }
-
     /// Stores the oldest pages of the staging area, up to `most`, and drops them there; returns
     /// whether there were any.
     pub(super) fn store_some(&self, most: u64) -> bool {
@@ -275,6 +208,7 @@ impl Core {
         let digest = self.digests.of(page);
         if word.is_copied() && self.digests.get(key.into()) == digest {
             self.counters.kept_copies_total.add(1);
+            self.set_changed(key, false);
             return self.end_storing(key, slot, true);
         }
         if !self.store_page(key, page) {
@@ -284,6 +218,7 @@ impl Core {
         self.refused.store(false, Ordering::Relaxed);
         self.counters.stores_total.add(1);
         self.digests.set(key.into(), digest);
+        self.set_changed(key, true);
         self.end_storing(key, slot, true)
     }
 

@@ -13,7 +13,9 @@ use super::registry;
 use super::space::{Space, space_of, window_max};
 use super::streams::Steps;
 use super::word::{State, Word};
+use crate::sys::map::is_there;
 use crate::sys::signal::die;
+use zfold_uffd::page::page_len;
 use zfold_uffd::policy::{Past, Returns};
 
 /// Nanoseconds of the monotonic clock.
@@ -22,21 +24,34 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Resolves a touch of a missing page, if the address belongs to a region.
-pub(super) fn resolve(address: usize) -> bool {
+/// Resolves a touch of a page that is missing, or protected from writes, if the address belongs to
+/// a region; `writes`: whether it was a write, if that is known.
+pub(super) fn resolve(address: usize, writes: Option<bool>) -> bool {
     let from = now();
     let found = registry::find(address, |managed| {
-        managed.core.touched(&managed.space, managed.space.key_of(address));
+        managed.core.touched(&managed.space, managed.space.key_of(address), writes);
         managed.core.latency.record(now().saturating_sub(from));
     });
     found.is_some()
 }
 
 impl Core {
-    /// A thread has touched a page and found it missing; returns when it may try again.
-    pub(super) fn touched(&self, space: &Space, key: u32) {
+    /// A thread has touched a page and found it missing, or protected from writes; returns when it
+    /// may try again.
+    pub(super) fn touched(&self, space: &Space, key: u32, writes: Option<bool>) {
         self.counters.faults_total.add(1);
-        let window = space.window(key);
+        if self.page(key).load().is_protected() {
+            let address = space.address_of(key);
+            if writes == Some(false) && is_there(address) {
+                // Another thread has just brought it in.
+                self.frames.wake(address);
+            } else {
+                self.protection_cost();
+                self.allow_writes(space, space.written(key));
+            }
+            return;
+        }
+        let window = Steps { writes: writes == Some(true), ..space.window(key) };
         let (own, rest) = window.split(window_max());
         let is_away = |at: u16| self.page(rest.key(at)).load().is_away();
         // Some of them may be there, or none was touched yet.
@@ -49,6 +64,29 @@ impl Core {
         } else if own.count > 1 && !own.are_neighbours() {
             self.prefetch(space, own.split(1).1, self.leave(own));
         }
+    }
+
+    /// Allows writes to the first of some pages, and to those behind it that are protected, too,
+    /// and lie next to each other.
+    fn allow_writes(&self, space: &Space, steps: Steps) {
+        let claim = |at: u16| {
+            let protected = |word: Word| if word.is_protected() { word.claimed() } else { None };
+            self.page(steps.key(at)).change(protected).is_ok()
+        };
+        if !claim(0) {
+            // Another thread allows them, or the page leaves.
+            self.await_page(steps.from);
+            self.frames.wake(space.address_of(steps.from));
+            return;
+        }
+        let steps = steps.split(CHUNK as u16).0;
+        let most = if steps.are_neighbours() { steps.count } else { 1 };
+        let last = (1..most).find(|&at| !claim(at)).unwrap_or(most.max(1)) - 1;
+        let (first, last) = (steps.from.min(steps.key(last)), steps.from.max(steps.key(last)));
+        let end = space.address_of(last) + page_len();
+        self.frames.allow_writes(&(space.address_of(first)..end));
+        self.set_changed(steps.from, true);
+        (first..=last).for_each(|key| self.settle(key, State::Resident, 0, false));
     }
 
     /// Returns how much room windows of so many pages leave to touches. A sequence that has lasted
@@ -130,6 +168,7 @@ impl Core {
         let keys = self.claim_more(steps, was);
         let (key, pages) = (keys.start, keys.end - keys.start);
         let to = space.address_of(key);
+        let mut protected = false;
         let counter = match was.state() {
             State::Stored => {
                 self.scratches.with(|scratch| {
@@ -142,19 +181,23 @@ impl Core {
                             Err(_) => die("cannot bring a page back", "its bytes are damaged"),
                         }
                     }
-                    self.frames.put(to, scratch.pages.bytes_mut(0..pages as usize));
+                    let may_change = steps.writes || self.changes(&keys);
+                    let protects = self.frames.protects() && !may_change;
+                    let protect = protects && self.protection_pays();
+                    let bytes = scratch.pages.bytes_mut(0..pages as usize);
+                    protected = self.frames.put(to, bytes, protect) == 0 && protect;
                 });
                 &self.counters.loads_total
             }
             State::Staged => {
                 let first = was.value() - (steps.from - key);
                 let slots = first as usize..(first + pages) as usize;
-                self.frames.put(to, self.frames.staged(slots));
+                self.frames.put(to, self.frames.staged(slots), false);
                 (first..first + pages).for_each(|slot| self.ring.copied(slot));
                 &self.counters.refaults_total
             }
             _ => {
-                self.frames.put(to, self.zeros(pages));
+                self.frames.put(to, self.zeros(pages), false);
                 &self.counters.first_touches_total
             }
         };
@@ -173,7 +216,19 @@ impl Core {
         }
         self.returns.store(returns.bits(), Ordering::Relaxed);
         let stored = was.state() == State::Stored;
-        (key..key + pages).for_each(|key| self.settle(key, State::Resident, 0, stored));
+        for key in key..key + pages {
+            if protected {
+                // Cannot fail: this thread is in charge of the page.
+                let _ = self.page(key).change(Word::protected);
+            }
+            self.settle(key, State::Resident, 0, stored);
+        }
+    }
+
+    /// Returns whether pages are likely to change: at least an eighth of them did before they left.
+    fn changes(&self, keys: &Range<u32>) -> bool {
+        let changed = keys.clone().filter(|&key| self.has_changed(key)).count();
+        changed * 8 > keys.len()
     }
 
     fn zeros(&self, pages: u32) -> &[u8] {
@@ -185,10 +240,12 @@ impl Core {
     fn check_there(&self, space: &Space, key: u32) {
         let word = self.page(key).load();
         let address = space.address_of(key);
-        if word.state() == State::Pinned {
-            self.frames.put(address, self.zeros(1));
+        if word.is_protected() {
+            // Protected after this touch: the next one tells whether it is there.
+        } else if word.state() == State::Pinned {
+            self.frames.put(address, self.zeros(1), false);
         } else if self.page(key).step(word, word.claimed()) {
-            self.frames.put(address, self.zeros(1));
+            self.frames.put(address, self.zeros(1), false);
             self.settle(key, State::Resident, 0, false);
         }
         self.frames.wake(address);
@@ -235,8 +292,12 @@ impl Core {
 
     /// Brings a page and pins it, together with those behind it.
     pub(super) fn pin(&self, space: &Space, steps: Steps) {
-        while self.page(steps.from).change(Word::pinned).is_err() {
-            self.bring(space, steps);
+        while let Err(word) = self.page(steps.from).change(Word::pinned) {
+            if word.is_protected() {
+                self.allow_writes(space, steps);
+            } else {
+                self.bring(space, Steps { writes: true, ..steps });
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 
-use crate::sys::map::{Mapping, is_there};
+use crate::sys::map::{Mapping, can_drop_many, drop_many, is_there};
 use crate::sys::signal::die;
 use zfold_uffd::page::{is_zero, page_len};
 use zfold_uffd::{Partial, Uffd};
@@ -21,6 +21,8 @@ pub(super) struct Frames {
     staging: Mapping,
     /// Whether threads wait in the kernel for pages, and are to be woken.
     wakes: bool,
+    /// Whether pages can be protected from writes, and then dropped where they are.
+    protects: bool,
 }
 
 /// The result of moving pages out.
@@ -44,21 +46,35 @@ pub(super) enum Stays {
 }
 
 impl Frames {
-    /// Takes the descriptor, after the handshake, and a staging area.
+    /// Takes the descriptor, after the handshake, and a staging area; `protects`: the handshake was
+    /// for [`PROTECT`](zfold_uffd::Features::PROTECT), too.
     ///
     /// # Errors
     /// The system's, if the area cannot be registered.
-    pub(super) fn new(uffd: Uffd, staging: Mapping, wakes: bool) -> std::io::Result<Self> {
+    pub(super) fn new(
+        uffd: Uffd,
+        staging: Mapping,
+        wakes: bool,
+        protects: bool,
+    ) -> std::io::Result<Self> {
         let all = staging.range(0..staging.len() / page_len());
         // A page that is read here may be missing: one that its owner has discarded by `MADV_FREE`
         // and that the kernel took here. And for a program that locks all its memory, the kernel
         // fills missing pages. Neither must wait for a thread; they do wait if the processor cannot
         // protect pages from writing.
-        if uffd.register_quietly(&all).is_err() {
+        let quiet = uffd.register_quietly(&all).is_ok();
+        if !quiet {
             // SAFETY: the area was made for this, and is only accessed where pages are.
             unsafe { uffd.register(all) }?;
         }
-        Ok(Self { uffd, staging, wakes })
+        // Otherwise it costs a call for each page, as moving does.
+        let protects = protects && quiet && can_drop_many();
+        Ok(Self { uffd, staging, wakes, protects })
+    }
+
+    /// Whether pages can be protected from writes, and then dropped where they are.
+    pub(super) fn protects(&self) -> bool {
+        self.protects
     }
 
     pub(super) fn uffd(&self) -> &Uffd {
@@ -70,20 +86,30 @@ impl Frames {
     /// # Errors
     /// The system's.
     pub(super) fn adopt(&self, map: &Mapping) -> std::io::Result<()> {
-        // SAFETY: the mapping was made for this, and every fault in it is resolved until it is
-        // unmapped.
-        unsafe { self.uffd.register(map.range(0..map.len() / page_len())) }
+        let all = map.range(0..map.len() / page_len());
+        match self.protects {
+            // SAFETY: as below.
+            true => unsafe { self.uffd.register_protecting(&all) },
+            // SAFETY: the mapping was made for this, and every fault in it is resolved until it is
+            // unmapped.
+            false => unsafe { self.uffd.register(all) },
+        }
     }
 
-    /// Fills missing pages from `to` on. The caller is in charge of them (word/W1). Returns how
-    /// many were already there, which only happens if their owner has changed the mapping.
-    pub(super) fn put(&self, to: usize, pages: &[u8]) -> usize {
+    /// Fills missing pages from `to` on, protected from writes or not. The caller is in charge of
+    /// them (word/W1). Returns how many were already there, which only happens if their owner has
+    /// changed the mapping.
+    pub(super) fn put(&self, to: usize, pages: &[u8], protected: bool) -> usize {
         let (mut at, mut there, mut step) = (0, 0, pages.len());
         while at < pages.len() {
             let some = &pages[at..pages.len().min(at + step)];
-            // SAFETY: the range is registered, and the caller, in charge of the pages, has their
-            // contents.
-            let result = unsafe { self.uffd.copy(to + at, some, self.wakes) };
+            let result = match protected {
+                // SAFETY: as below; `adopt` has registered it for that.
+                true => unsafe { self.uffd.copy_protected(to + at, some, self.wakes) },
+                // SAFETY: the range is registered, and the caller, in charge of the pages, has
+                // their contents.
+                false => unsafe { self.uffd.copy(to + at, some, self.wakes) },
+            };
             let Err(Partial { done, error }) = result else {
                 at += some.len();
                 continue;
@@ -106,6 +132,33 @@ impl Frames {
             }
         }
         there
+    }
+
+    /// Allows writes to pages, and wakes the threads that wait for that. The caller is in charge of
+    /// them.
+    pub(super) fn allow_writes(&self, pages: &Range<usize>) {
+        let (mut at, mut step) = (pages.start, pages.len());
+        while at < pages.end {
+            let some = at..pages.end.min(at + step);
+            match self.uffd.protect(&some, false) {
+                Ok(()) => at = some.end,
+                Err(Errno::AGAIN) => rustix::thread::sched_yield(),
+                // Its owner has split the mapping.
+                Err(_) if some.len() > page_len() => step = page_len(),
+                Err(_) => {
+                    die("cannot allow a write", "its mapping was changed by munmap, mmap or mremap")
+                }
+            }
+        }
+    }
+
+    /// Drops protected pages in their places, which the caller is in charge of; `true` for each
+    /// range that was dropped. Of others, of which their owner has locked or changed a part, some
+    /// pages may be gone; a single page is not.
+    pub(super) fn drop_places(&self, ranges: &[Range<usize>]) -> Vec<bool> {
+        // SAFETY: the store has what is dropped, and no thread can write there meanwhile (word/W5);
+        // those that read see the page before, or wait until the caller is done.
+        unsafe { drop_many(ranges) }
     }
 
     /// Wakes the threads that wait in the kernel for a page that is there.
@@ -211,7 +264,7 @@ mod tests {
     /// Returns a mapping whose pages are full of their number plus one, if pages can be moved.
     fn filled(test: &str) -> Option<(Frames, Mapping)> {
         let opened = Uffd::open(Faults::UserOnly);
-        let features = Features::MOVE.with(Features::SIGBUS);
+        let features = Features::MOVE.with(Features::SIGBUS).with(Features::PROTECT);
         let opened = opened.and_then(|uffd| uffd.handshake(features).map(|()| uffd));
         let skipped = |error: &std::io::Error| {
             zfold_testing::skip(test, format_args!("UFFDIO_MOVE: {error}"))
@@ -219,10 +272,10 @@ mod tests {
         let uffd = opened.inspect_err(skipped).ok()?;
         let map = Mapping::managed(PAGES * page_len()).unwrap();
         let staging = Mapping::managed(PAGES * page_len()).unwrap();
-        let frames = Frames::new(uffd, staging, false).unwrap();
+        let frames = Frames::new(uffd, staging, false, true).unwrap();
         frames.adopt(&map).unwrap();
         for page in 0..PAGES {
-            frames.put(map.range(page..page + 1).start, &vec![page as u8 + 1; page_len()]);
+            frames.put(map.range(page..page + 1).start, &vec![page as u8 + 1; page_len()], false);
         }
         Some((frames, map))
     }

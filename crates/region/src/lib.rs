@@ -31,11 +31,13 @@
 //! - M1: at most as many pages as the limit allows are uncompressed (room/L1): in their place, on
 //!   their way, and in the staging area. A thread that needs room waits for background threads.
 //! - M2: a page is in exactly one of: nowhere, its place, a slot of the staging area, the store.
-//!   One word says where, and one thread at a time changes that (word/W1 to W5, modelled). In
+//!   One word says where, and one thread at a time changes that (word/W1 to W6, modelled). In
 //!   addition, the store may have a copy with old contents of a page. It is never read; when the
-//!   page leaves, the copy becomes the page if both are equal (word/W2, W4).
+//!   page leaves, the copy becomes the page if both are equal (word/W2, W4, W5).
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
 //!   it or waits until it is back. The kernel refuses pages that a device uses, and these stay.
+//!   A page that did not change last time comes back protected from writes (`UFFDIO_COPY_MODE_WP`),
+//!   and is dropped when it leaves before a write: then its copy is the page (word/W5).
 //! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits on
 //!   a small stack (signal/H1 to H3). It waits only for threads that never touch a region, which
 //!   evict, and for threads on this same path.
@@ -74,6 +76,8 @@ mod frames;
 mod heap;
 #[cfg(not(loom))]
 mod keys;
+#[cfg(not(loom))]
+mod leave;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]

@@ -78,11 +78,11 @@ impl Memory {
         let slots = capacity.next_multiple_of(CHUNK);
         let (store, backed) = (store(options, pages, slots.into())?, options.backing.is_some());
         let by_threads = options.faults == FaultMode::Thread;
-        let uffd = open(by_threads)?;
+        let (uffd, protects) = open(by_threads)?;
         let ring_slots = Core::staging_target(limit) + 256;
         let ring_slots = ring_slots.next_power_of_two();
         let staging = Mapping::managed(ring_slots as usize * page_len())?;
-        let frames = Frames::new(uffd, staging, by_threads)?;
+        let frames = Frames::new(uffd, staging, by_threads, protects)?;
         let (room, ring) = (Room::new(limit), Ring::new(ring_slots)?);
         let core = Arc::new(Core::new(frames, room, ring, store, backed, slots, SCRATCHES)?);
         if !by_threads {
@@ -170,8 +170,9 @@ fn store(options: &MemoryOptions, pages: PageSize, slots: u64) -> Result<Store, 
     Ok(Store::new(pool, &of)?)
 }
 
-/// Opens a descriptor for this process and agrees on the features.
-fn open(by_threads: bool) -> Result<Uffd, RegionError> {
+/// Opens a descriptor for this process and agrees on the features; returns whether protecting pages
+/// is one of them.
+fn open(by_threads: bool) -> Result<(Uffd, bool), RegionError> {
     let (uffd, features) = if by_threads {
         let open = Uffd::open(Faults::All).or_else(|error| {
             let device = File::options().read(true).write(true).open("/dev/userfaultfd");
@@ -182,11 +183,14 @@ fn open(by_threads: bool) -> Result<Uffd, RegionError> {
         let features = Features::MOVE.with(Features::SIGBUS);
         (Uffd::open(Faults::UserOnly)?, features)
     };
-    uffd.handshake(features).map_err(RegionError::Kernel)?;
+    let protects = uffd.handshake(features.with(Features::PROTECT)).is_ok();
+    if !protects {
+        uffd.handshake(features).map_err(RegionError::Kernel)?;
+    }
     if by_threads {
         block(&uffd)?;
     }
-    Ok(uffd)
+    Ok((uffd, protects))
 }
 
 /// Makes reads of messages wait.

@@ -1,4 +1,4 @@
-//! Models of word/W1 to W4: loom explores every interleaving of the threads that touch
+//! Models of word/W1 to W5: loom explores every interleaving of the threads that touch
 //! one page.
 //!
 //! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`
@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::word::{Page, State, Word};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 struct World {
     word: AtomicU32,
@@ -20,6 +20,8 @@ struct World {
     entry: AtomicU32,
     /// What was stored last.
     digest: AtomicU32,
+    /// The processor refuses writes to `place`: the page is protected, or was dropped.
+    refuses: AtomicBool,
 }
 
 /// What the page holds.
@@ -39,6 +41,7 @@ impl World {
             owners: [1, 0, 0].map(AtomicU32::new),
             entry: AtomicU32::new(NOTHING),
             digest: AtomicU32::new(NOTHING),
+            refuses: AtomicBool::new(false),
         };
         world.page().change(Word::arriving).unwrap();
         world.page().settle(State::Staged, 0, false);
@@ -73,6 +76,7 @@ impl World {
             let stored = word.state() == State::Stored;
             if stored {
                 Self::set(&self.place, self.entry.load(Ordering::Acquire));
+                self.refuses.store(false, Ordering::Release);
             } else if word.state() == State::Missing {
                 Self::set(&self.place, ZEROS);
             } else {
@@ -152,6 +156,100 @@ impl World {
         }
         Self::set(&self.slots[at], NOTHING);
     }
+}
+
+impl World {
+    /// The program touches the page, which is stored and comes protected.
+    fn fault_protected(&self) {
+        self.page().change(Word::arriving).unwrap();
+        Self::set(&self.place, self.entry.load(Ordering::Acquire));
+        self.refuses.store(true, Ordering::Release);
+        self.page().change(Word::protected).unwrap();
+        self.page().settle(State::Resident, 0, true);
+    }
+
+    /// The program writes to the page, wherever it is.
+    fn write(&self, to: u32) {
+        loop {
+            let word = self.page().load();
+            if !word.is_there() {
+                if matches!(word.state(), State::Stored) {
+                    self.fault();
+                }
+            } else if !self.refuses.load(Ordering::Acquire) {
+                return Self::set(&self.place, to);
+            } else if word.is_protected() && self.page().step(word, word.claimed()) {
+                self.refuses.store(false, Ordering::Release);
+                self.page().settle(State::Resident, 0, false);
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// The mover drops the page where it is.
+    fn drop_place(&self, dropping: impl Fn(Word) -> Option<Word>) {
+        if self.page().change(dropping).is_ok() {
+            Self::set(&self.place, NOTHING);
+            self.page().settle(State::Stored, 0, false);
+        }
+    }
+}
+
+/// A page that is protected since it came from the store is dropped while it is written.
+fn dropped_while_it_is_written(
+    dropping: impl Fn(Word) -> Option<Word> + Send + Sync + Copy + 'static,
+) {
+    model(move |world| {
+        world.store(0, same, Word::stored);
+        world.fault_protected();
+        let mover = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.drop_place(dropping)
+        });
+        world.write(CONTENT + 1);
+        mover.join().unwrap();
+        assert_eq!(world.fault(), CONTENT + 1, "the write was lost");
+    });
+}
+
+#[test]
+fn a_page_that_is_dropped_takes_no_write_with_it() {
+    dropped_while_it_is_written(Word::dropping);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_twin_that_drops_pages_to_which_writes_are_allowed_is_caught() {
+    dropped_while_it_is_written(|word| word.leaving().filter(|_| word.is_copied()));
+}
+
+/// A page is dropped where it is, while another thread drops copies.
+fn dropped_while_copies_are(
+    dropping: impl Fn(Word) -> Option<Word> + Send + Sync + Copy + 'static,
+) {
+    model(move |world| {
+        world.store(0, same, Word::stored);
+        world.fault_protected();
+        let dropper = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.drop_copy()
+        });
+        world.drop_place(dropping);
+        let found = world.fault();
+        dropper.join().unwrap();
+        assert_eq!(found, CONTENT, "the page was lost");
+    });
+}
+
+#[test]
+fn a_page_that_is_dropped_keeps_what_the_store_has() {
+    dropped_while_copies_are(Word::dropping);
+}
+
+#[test]
+#[should_panic(expected = "the page was lost")]
+fn a_twin_that_drops_page_and_copy_is_caught() {
+    dropped_while_copies_are(|word| word.dropping().and(word.leaving()));
 }
 
 /// Compares.

@@ -31,7 +31,9 @@ pub(super) struct Space {
     /// Key of the first page.
     first: u32,
     pages: u32,
+    /// Of touches of missing pages, and of writes to protected ones.
     streams: Streams,
+    writes: Streams,
 }
 
 /// Returns the region that has a key, of regions in the order of their keys.
@@ -43,7 +45,13 @@ pub(super) fn space_of(spaces: &[Arc<Space>], key: u32) -> Option<&Arc<Space>> {
 impl Space {
     pub(super) fn new(map: Mapping, first: u32, pages: u32) -> Self {
         let base = map.range(0..0).start;
-        Self { map, base, first, pages, streams: Streams::default() }
+        let (streams, writes) = (Streams::default(), Streams::default());
+        Self { map, base, first, pages, streams, writes }
+    }
+
+    /// Returns the pages to which writes are to be allowed for a write to `key`, that one first.
+    pub(super) fn written(&self, key: u32) -> Steps {
+        self.writes.touched(key, ahead_max()).within(&self.keys())
     }
 
     /// Drops the contents of pages, counted from the region's first; the caller is in charge of

@@ -58,14 +58,15 @@ figures! {
     gauge compressed_bytes: Bytes, "compressed bytes of stored and copied pages", [];
     gauge store_bytes: Bytes, "all memory that the store takes", [];
 
-    counter faults_total: Count, "touches of missing pages", [];
+    counter faults_total: Count,
+        "touches of missing pages, and writes to pages that came back protected from them", [];
     counter first_touches_total: Count, "of these, on pages that had not been touched before", [];
     counter refaults_total: Count, "of these, on pages that came back from the staging area", [];
     counter loads_total: Count, "of these, on pages that came out of the store", [];
     counter prefetched_total: Count,
         "pages brought because touches were in sequence, or on request", [];
     counter waits_for_room_total: Count, "faults that waited until another page had left", [];
-    counter evictions_total: Count, "pages moved out to the staging area", [];
+    counter evictions_total: Count, "pages that left their places", [];
     counter stores_total: Count, "pages compressed into the store", [];
     counter kept_copies_total: Count,
         "pages that left without being compressed: the store had a copy",

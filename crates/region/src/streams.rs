@@ -21,24 +21,26 @@ pub(super) struct Steps {
     /// How many pages there are.
     pub count: u16,
     /// Pages from each to the next, downwards if negative.
-    pub step: i16,
+    pub step: i8,
+    /// The first was touched by a write: the others will be, too.
+    pub writes: bool,
 }
 
 impl Steps {
     /// Pages one after the other: as many of the range as are counted.
     pub(super) fn upwards(keys: &Range<u32>) -> Self {
         let count = (keys.end - keys.start).min(u16::MAX.into()) as u16;
-        Self { from: keys.start, count, step: 1 }
+        Self { from: keys.start, count, step: 1, writes: false }
     }
 
     pub(super) fn pack(self) -> u64 {
-        let step = u64::from(self.step.cast_unsigned());
-        u64::from(self.from) << 32 | u64::from(self.count) << 16 | step
+        let (step, writes) = (u64::from(self.step.cast_unsigned()), u64::from(self.writes));
+        u64::from(self.from) << 32 | u64::from(self.count) << 16 | writes << 8 | step
     }
 
     pub(super) fn unpack(word: u64) -> Self {
-        let step = (word as u16).cast_signed();
-        Self { from: (word >> 32) as u32, count: (word >> 16) as u16, step }
+        let (step, writes) = ((word as u8).cast_signed(), word >> 8 & 1 != 0);
+        Self { from: (word >> 32) as u32, count: (word >> 16) as u16, step, writes }
     }
 
     /// Whether no page lies between two of them.
@@ -99,7 +101,10 @@ impl Streams {
             let mut newest_first = (1..=STREAMS).map(|before| turn.wrapping_sub(before) % STREAMS);
             // The touch before stays: its own sequence may go on.
             let step = newest_first.find_map(|at| guess(last(&self.words[at]), key));
-            (&self.words[turn % STREAMS], Steps { from: key, count: 1, step: step.unwrap_or(0) })
+            (
+                &self.words[turn % STREAMS],
+                Steps { from: key, count: 1, step: step.unwrap_or(0), writes: false },
+            )
         });
         let steps = Steps { count: steps.count.min(most), ..steps };
         word.store(steps.pack(), Ordering::Relaxed);
@@ -112,17 +117,17 @@ fn follows(last: Steps, key: u32) -> Option<Steps> {
     let is_next = last.count == 1 && key.abs_diff(last.from) == 1;
     let step = if is_next { distance(last, key)? } else { last.step };
     let goes_on = is_next || last.goes_on_at(key);
-    goes_on.then(|| Steps { from: key, count: last.count.saturating_mul(2), step })
+    goes_on.then(|| Steps { from: key, count: last.count.saturating_mul(2), step, ..last })
 }
 
 /// Returns the step of a sequence whose first two touches may be `last` and `key`.
-fn guess(last: Steps, key: u32) -> Option<i16> {
+fn guess(last: Steps, key: u32) -> Option<i8> {
     let is_near = last.count == 1 && (1..=STEP_MAX).contains(&key.abs_diff(last.from));
     is_near.then(|| distance(last, key))?
 }
 
-fn distance(last: Steps, key: u32) -> Option<i16> {
-    i16::try_from(i64::from(key) - i64::from(last.from)).ok()
+fn distance(last: Steps, key: u32) -> Option<i8> {
+    i8::try_from(i64::from(key) - i64::from(last.from)).ok()
 }
 
 #[cfg(test)]
@@ -195,10 +200,12 @@ mod tests {
 
     #[test]
     fn steps_are_split_and_end_with_a_range() {
-        let down = Steps { from: 100, count: 20, step: -3 };
-        assert_eq!(Steps::unpack(down.pack()), down);
+        let down = Steps { from: 100, count: 20, step: -3, writes: false };
+        for steps in [down, Steps { writes: true, ..down }] {
+            assert_eq!(Steps::unpack(steps.pack()), steps);
+        }
         let (first, rest) = down.split(16);
-        assert_eq!((first.count, rest), (16, Steps { from: 52, count: 4, step: -3 }));
+        assert_eq!((first.count, rest), (16, Steps { from: 52, count: 4, ..down }));
         assert_eq!(down.split(30).1.count, 0);
         assert_eq!(down.within(&(50..101)).count, 17, "100, 97 and so on to 52");
         assert_eq!(down.within(&(50..100)).count, 0);

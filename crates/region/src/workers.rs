@@ -128,15 +128,19 @@ fn read(core: &Core, bells: &std::ops::Range<usize>) {
     loop {
         events.clear();
         let read = core.frames.uffd().read(&mut events, 1);
-        let Some(&Event::Missing { address, .. }) = events.first() else { continue };
+        let (address, writes) = match events.first() {
+            Some(&Event::Missing { address, writes, .. }) => (address, writes),
+            Some(&Event::Protected { address }) => (address, true),
+            _ => continue,
+        };
         if !matches!(read, Ok(1)) {
             continue;
         }
         if bells.contains(&address) {
-            core.frames.put(address & !(page_len() - 1), core.zeros.pages(1));
+            core.frames.put(address & !(page_len() - 1), core.zeros.pages(1), false);
             return;
         }
-        if !resolve(address) {
+        if !resolve(address, Some(writes)) {
             // The region is gone: a thread that touches the address sees what is mapped there now.
             core.frames.wake(address & !(page_len() - 1));
         }

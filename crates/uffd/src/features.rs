@@ -27,6 +27,10 @@ impl Features {
     /// `CAP_SYS_PTRACE`.
     pub const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
 
+    /// Messages report writes to protected pages of anonymous memory; without messages, such a
+    /// write raises the signal that a missing page does.
+    pub const PROTECT: Self = Self(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP as u64);
+
     /// Files in memory: messages report missing pages, pages that are in the file and not mapped,
     /// and writes to protected pages.
     pub const FILES: Self = Self(

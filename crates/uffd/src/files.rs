@@ -14,11 +14,7 @@ use rustix::io::Errno;
 
 use super::uffd::{Uffd, check, code, range};
 
-const PROTECT: libc::Ioctl = code::<raw::uffdio_writeprotect>(raw::_UFFDIO_WRITEPROTECT);
 const CONTINUE: libc::Ioctl = code::<raw::uffdio_continue>(raw::_UFFDIO_CONTINUE);
-
-/// `UFFDIO_WRITEPROTECT_MODE_WP`, which the crate of constants does not have.
-const MODE_PROTECT: u64 = 1;
 
 impl Uffd {
     /// Asks for all messages that [`Features::FILES`](super::Features::FILES) names, for a range.
@@ -35,19 +31,6 @@ impl Uffd {
         let request = raw::uffdio_register { mode: u64::from(mode), ..Self::register_request(of) };
         // SAFETY: the caller answers for the range.
         unsafe { self.register_by(request) }
-    }
-
-    /// Protects the pages of a range from writes, mapped or not; or allows writes again.
-    ///
-    /// # Errors
-    /// `NOENT`: not all of the range is registered for that; the pages before are done. `AGAIN`:
-    /// the address space is being changed; nothing is done. `SRCH`: it is gone.
-    pub fn protect(&self, of: &Range<usize>, on: bool) -> Result<(), Errno> {
-        let mode = if on { MODE_PROTECT } else { 0 };
-        let mut protect = raw::uffdio_writeprotect { range: range(of), mode };
-        // SAFETY: the structure is the one that this number names and lives across the call, which
-        // changes no contents.
-        check(unsafe { libc::ioctl(self.as_fd().as_raw_fd(), PROTECT, &raw mut protect) })
     }
 
     /// Maps pages that are in the file, unprotected, and wakes the threads that wait for them.

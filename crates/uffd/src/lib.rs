@@ -13,6 +13,7 @@ mod features;
 mod files;
 pub mod page;
 pub mod policy;
+mod protect;
 mod uffd;
 
 pub use features::{Faults, Features};

@@ -23,6 +23,8 @@ pub enum Event {
         address: usize,
         /// Its number; 0 without [`Features::THREAD_ID`].
         thread: i32,
+        /// It is about to write.
+        writes: bool,
     },
     /// A thread waits to write to a page that is protected.
     Protected {
@@ -220,11 +222,19 @@ impl Uffd {
     /// The range is registered with this descriptor, and these are the contents that its owner
     /// expects there.
     pub unsafe fn copy(&self, to: usize, pages: &[u8], wake: bool) -> Result<(), Partial> {
+        let mode = if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) };
+        // SAFETY: the caller answers for the range and the contents.
+        unsafe { self.copy_by(to, pages, mode) }
+    }
+
+    /// # Safety
+    /// Same as [`copy`](Self::copy).
+    pub(crate) unsafe fn copy_by(&self, to: usize, pages: &[u8], mode: u64) -> Result<(), Partial> {
         let mut copy = raw::uffdio_copy {
             dst: to as u64,
             src: pages.as_ptr() as u64,
             len: pages.len() as u64,
-            mode: if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) },
+            mode,
             copy: 0,
         };
         // SAFETY: the structure is the one that this number names, the pages are borrowed across
@@ -423,7 +433,8 @@ fn parse(message: &[u8]) -> Event {
             } else if is(raw::UFFD_PAGEFAULT_FLAG_MINOR) {
                 Event::Unlinked { address }
             } else {
-                Event::Missing { address, thread: word(24) as u32 as i32 }
+                let writes = is(raw::UFFD_PAGEFAULT_FLAG_WRITE);
+                Event::Missing { address, thread: word(24) as u32 as i32, writes }
             }
         }
         // u32 descriptor

@@ -184,7 +184,7 @@ impl Kernel {
         let page = &mut self.pages[number];
         let address = BASE + number * PAGE + 9;
         let event = match page.word {
-            None => Some(Event::Missing { address, thread: 0 }),
+            None => Some(Event::Missing { address, thread: 0, writes: false }),
             Some(_) if !page.mapped => Some(Event::Unlinked { address }),
             Some(_) if writes && page.protected => Some(Event::Protected { address }),
             Some(_) => None,

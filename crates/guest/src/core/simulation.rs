@@ -204,7 +204,8 @@ impl Kernel {
             Some((_, Wait::Blocked)) => return,
             Some((page, Wait::AboutTo)) => {
                 self.waits[processor] = Some((page, Wait::Blocked));
-                self.unread.push(Event::Missing { address: BASE + page * PAGE + 5, thread: 0 });
+                let address = BASE + page * PAGE + 5;
+                self.unread.push(Event::Missing { address, thread: 0, writes: false });
                 return;
             }
             Some((page, Wait::LooksAgain)) => page,

@@ -22,7 +22,7 @@ const FAULTS: [libc::c_int; 5] =
 /// The previous action, and the function that resolves addresses.
 struct Installed {
     before: libc::sigaction,
-    resolve: fn(usize) -> bool,
+    resolve: fn(usize, Option<bool>) -> bool,
 }
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
@@ -30,12 +30,13 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 /// The previous handler was to run only once, and has run.
 static BEFORE_USED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler. `resolve` is called with the address that was touched and returns whether
-/// it belonged to a region and can be touched again.
+/// Installs the handler. `resolve` is called with the address that was touched and, if that is
+/// known, whether it was to be written; it returns whether it belonged to a region and can be
+/// touched again.
 ///
 /// # Errors
 /// The system's; it has no reason to refuse.
-pub(crate) fn install(resolve: fn(usize) -> bool) -> io::Result<()> {
+pub(crate) fn install(resolve: fn(usize, Option<bool>) -> bool) -> io::Result<()> {
     static DONE: AtomicBool = AtomicBool::new(false);
     static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
     // Without the lock, which might be held for ever in a forked child. Acquire pairs with the
@@ -92,13 +93,29 @@ extern "C" fn on_sigbus(
     let saved = unsafe { *errno };
     let others = Others::block();
     // Positive: from the kernel. A signal that a process sent has no address.
-    let resolved = code > 0 && (installed.resolve)(address);
+    let resolved = code > 0 && (installed.resolve)(address, writes(context));
     others.restore();
     // SAFETY: same as above.
     unsafe { *errno = saved };
     if !resolved {
         pass_on(installed, signal, info, context, code);
     }
+}
+
+/// Returns whether the touch that the kernel reports was a write.
+#[cfg(target_arch = "x86_64")]
+fn writes(context: *mut libc::c_void) -> Option<bool> {
+    /// The bit of a write in the processor's error code of a page fault.
+    const WRITE: i64 = 1 << 1;
+    // SAFETY: the kernel passes a valid context to a handler with SA_SIGINFO.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    Some(context.uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0)
+}
+
+/// It is not known here.
+#[cfg(not(target_arch = "x86_64"))]
+fn writes(_context: *mut libc::c_void) -> Option<bool> {
+    None
 }
 
 /// Signals that can be blocked in the handler, as the kernel's bits: not those that would kill
@@ -257,10 +274,16 @@ impl Drop for Blocked {
     }
 }
 
-/// Writes a line to stderr and ends the process, for code that cannot return an error.
+/// Writes a line to stderr and ends the process, for code that cannot return an error. If threads
+/// find a reason at the same time, one of them says its own.
 pub(crate) fn die(what: &str, why: &str) -> ! {
-    for part in ["zfold: ", what, ": ", why, "\n"] {
-        let _ = rustix::io::write(rustix::stdio::stderr(), part.as_bytes());
+    static DYING: AtomicBool = AtomicBool::new(false);
+    // Relaxed: nothing else is decided by it.
+    while DYING.swap(true, Ordering::Relaxed) {
+        // Another thread is about to end the process.
+        rustix::thread::sched_yield();
     }
+    let line = ["zfold: ", what, ": ", why, "\n"].map(|part| io::IoSlice::new(part.as_bytes()));
+    let _ = rustix::io::writev(rustix::stdio::stderr(), &line);
     std::process::abort()
 }

@@ -4,6 +4,7 @@
 //! - `hot`: who stays
 //! - `heap`: blocks of any size out of few regions
 //! - `system`: system calls, pins, what the owner does to the mapping
+//! - `protected`: pages that nobody has written since they came back
 //! - `processes`: what happens in processes of their own: signals, forks, ends
 //! - `threads`: faults that threads of the memory resolve
 
@@ -12,6 +13,7 @@ mod copies;
 mod heap;
 mod hot;
 mod processes;
+mod protected;
 mod system;
 mod threads;
 

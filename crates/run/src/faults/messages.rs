@@ -89,7 +89,7 @@ pub(crate) fn read(
         }
         told.changed |= !matches!(event, Event::Missing { .. });
         match event {
-            Event::Missing { address, thread } => {
+            Event::Missing { address, thread, .. } => {
                 told.faults.push(Fault { page: page_of(address), thread, since: now });
             }
             Event::Unmapped(range) => {

@@ -1,8 +1,8 @@
 //! The state of a page: one atomic word, and its transitions.
 //!
 //! ```text
-//!   31 ........ 7   6        5         4        3        2 .. 0
-//!   | slot or pins | listed | storing | copied | waited | state |
+//!   31 ........ 8   7           6        5         4        3        2 .. 0
+//!   | slot or pins | protected | listed | storing | copied | waited | state |
 //! ```
 //!
 //! | state | the page is | charged | value |
@@ -18,6 +18,8 @@
 //! ```text
 //!   Missing, Stored, Staged --arriving--> Arriving --settle--> Resident
 //!   Resident --leaving--> Leaving --settle--> Staged (or back, if it cannot leave)
+//!   Resident --dropping--> Leaving --settle--> Stored (or back, if it cannot leave)
+//!   Resident --claimed--> Arriving --settle--> Resident (writes are allowed)
 //!   Staged --storing--> Staged + storing --stored--> Stored
 //!   Resident, Pinned --pinned--> Pinned --unpinned--> Pinned, Resident
 //!   Missing, Resident, Stored, Staged --arriving--> Arriving --settle--> Missing (discard)
@@ -35,7 +37,11 @@
 //! - W4: a background thread makes a page Stored only if the page has been in the same slot,
 //!   untouched, since the thread set *storing*, and the store holds the bytes of that slot, stored
 //!   or found equal by its digest since. Otherwise the stored bytes are a copy.
-//! - W5: *waited*: a thread sleeps until the word changes; `settle` clears it and returns that.
+//! - W5: *protected*: the page is in its place, and a thread that writes to it faults, until a
+//!   thread in charge of it allows writes. So one that is also copied, and not storing, equals its
+//!   copy: it has been protected since it came from there. It may be dropped where it is, and the
+//!   copy is the page from `dropping` on.
+//! - W6: *waited*: a thread sleeps until the word changes; `settle` clears it and returns that.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -68,8 +74,9 @@ const WAITED: u32 = 1 << STATE_BITS;
 const COPIED: u32 = WAITED << 1;
 const STORING: u32 = COPIED << 1;
 const LISTED: u32 = STORING << 1;
-const VALUE_SHIFT: u32 = STATE_BITS + 4;
-const FLAGS: u32 = WAITED | COPIED | STORING | LISTED;
+const PROTECTED: u32 = LISTED << 1;
+const VALUE_SHIFT: u32 = STATE_BITS + 5;
+const FLAGS: u32 = WAITED | COPIED | STORING | LISTED | PROTECTED;
 
 /// Most slots of a staging area, and most pins of a page.
 pub(crate) const VALUE_MAX: u32 = u32::MAX >> VALUE_SHIFT;
@@ -106,6 +113,11 @@ impl Word {
 
     pub(crate) fn is_storing(self) -> bool {
         self.0 & STORING != 0
+    }
+
+    /// Whether writes to the page, which is in its place, fault (W5).
+    pub(crate) fn is_protected(self) -> bool {
+        self.0 & PROTECTED != 0
     }
 
     /// Whether it is on the list of pages with copies, or about to be.
@@ -148,9 +160,23 @@ impl Word {
         absent.then(|| self.to(State::Arriving, 0))
     }
 
-    /// A thread takes charge of a page that is there, without moving it.
+    /// The thread that brings the page protects it.
+    pub(crate) fn protected(self) -> Option<Self> {
+        (self.state() == State::Arriving).then(|| self.with(PROTECTED))
+    }
+
+    /// A thread takes charge of a page that is there, without moving it, to drop it or to allow
+    /// writes.
     pub(crate) fn claimed(self) -> Option<Self> {
-        (self.state() == State::Resident).then(|| self.to(State::Arriving, 0))
+        let there = self.state() == State::Resident;
+        there.then(|| self.to(State::Arriving, 0).without(PROTECTED))
+    }
+
+    /// A thread begins to drop a page that equals its copy, where it is (W5).
+    pub(crate) fn dropping(self) -> Option<Self> {
+        let is_copy = self.is_protected() && self.is_copied() && !self.is_storing();
+        let may = self.state() == State::Resident && is_copy;
+        may.then(|| self.to(State::Leaving, 0).without(COPIED))
     }
 
     /// A thread begins to take the page away. Not while its entry is worked on (W3).
@@ -193,10 +219,10 @@ impl Word {
         self.without(STORING | COPIED)
     }
 
-    /// One pin more.
+    /// One pin more. Pinned pages can be written.
     pub(crate) fn pinned(self) -> Option<Self> {
         match self.state() {
-            State::Resident => Some(self.to(State::Pinned, 1)),
+            State::Resident if !self.is_protected() => Some(self.to(State::Pinned, 1)),
             State::Pinned if self.value() < VALUE_MAX => {
                 Some(self.to(State::Pinned, self.value() + 1))
             }
@@ -222,7 +248,8 @@ impl Word {
     /// The thread in charge is done (W1).
     fn settled(self, state: State, value: u32, copied: bool) -> Self {
         let word = self.to(state, value).without(WAITED);
-        if copied { word.with(COPIED | LISTED) } else { word }
+        let word = if copied { word.with(COPIED | LISTED) } else { word };
+        if state == State::Resident { word } else { word.without(PROTECTED) }
     }
 }
 
@@ -283,150 +310,4 @@ impl Page<'_> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// What a page is, naively.
-    #[derive(Clone, Debug, Default, PartialEq)]
-    struct Model {
-        there: bool,
-        slot: Option<u32>,
-        stored: bool,
-        entry: bool,
-        pins: u32,
-        storing: Option<u32>,
-    }
-
-    #[derive(Clone, Debug)]
-    enum Op {
-        Fault,
-        Leave(u32),
-        BeginStore,
-        EndStore,
-        Free,
-        Pin,
-        Unpin,
-        Discard,
-    }
-
-    fn op() -> impl Strategy<Value = Op> {
-        prop_oneof![
-            Just(Op::Fault),
-            (0..4_u32).prop_map(Op::Leave),
-            Just(Op::BeginStore),
-            Just(Op::EndStore),
-            Just(Op::Free),
-            Just(Op::Pin),
-            Just(Op::Unpin),
-            Just(Op::Discard),
-        ]
-    }
-
-    /// Applies an operation to both; `entry` says whether a store would hold something.
-    fn apply(op: &Op, page: Page<'_>, model: &mut Model) {
-        match op {
-            Op::Fault => {
-                let was = page.change(Word::arriving);
-                assert_eq!(was.is_ok(), !model.there, "{model:?}");
-                if let Ok(was) = was {
-                    let stored = was.state() == State::Stored;
-                    assert_eq!(stored, model.stored);
-                    assert_eq!(model.slot, (was.state() == State::Staged).then(|| was.value()));
-                    page.settle(State::Resident, 0, stored);
-                    *model = Model { there: true, slot: None, stored: false, ..model.clone() };
-                }
-            }
-            Op::Leave(slot) => {
-                let left = page.change(Word::leaving).is_ok();
-                assert_eq!(left, model.there && model.pins == 0 && model.storing.is_none());
-                if left {
-                    page.settle(State::Staged, *slot, false);
-                    *model = Model { there: false, slot: Some(*slot), ..model.clone() };
-                }
-            }
-            Op::BeginStore => {
-                let slot = model.slot.unwrap_or(9);
-                let begun = page.change(|word| word.storing(slot)).is_ok();
-                assert_eq!(begun, model.slot.is_some() && model.storing.is_none());
-                if begun {
-                    (model.storing, model.entry) = (Some(slot), true);
-                }
-            }
-            Op::EndStore => {
-                let Some(slot) = model.storing.take() else { return };
-                let stored = page.change(|word| word.stored(slot)).is_ok();
-                assert_eq!(stored, model.slot == Some(slot), "W4");
-                if stored {
-                    (model.stored, model.slot) = (true, None);
-                } else if page.change(Word::kept).is_err() {
-                    let _ = page.change(|word| Some(word.freed()));
-                    model.entry = false;
-                }
-            }
-            Op::Free => {
-                page.unlist();
-                let frees = page.change(Word::freeing).is_ok();
-                if frees {
-                    assert!(model.entry && !model.stored && model.storing.is_none(), "W2");
-                    let _ = page.change(|word| Some(word.freed()));
-                    model.entry = false;
-                }
-            }
-            Op::Pin => {
-                let pinned = page.change(Word::pinned).is_ok();
-                assert_eq!(pinned, model.there);
-                model.pins += u32::from(pinned);
-            }
-            Op::Unpin => {
-                let unpinned = page.change(Word::unpinned).is_ok();
-                assert_eq!(unpinned, model.pins > 0);
-                model.pins -= u32::from(unpinned);
-            }
-            Op::Discard => {
-                let was = page.change(|word| word.arriving().or(word.claimed()));
-                assert_eq!(was.is_ok(), model.pins == 0);
-                if let Ok(was) = was {
-                    if was.state() == State::Stored {
-                        model.entry = false;
-                    }
-                    page.settle(State::Missing, 0, false);
-                    *model = Model { there: false, slot: None, stored: false, ..model.clone() };
-                }
-            }
-        }
-    }
-
-    proptest! {
-        /// W1 to W4 for one thread at a time: what the word says is what a naive model says.
-        #[test]
-        fn the_word_follows_the_model(ops in proptest::collection::vec(op(), 0..200)) {
-            let (word, mut model) = (AtomicU32::new(0), Model::default());
-            for op in &ops {
-                apply(op, Page(&word), &mut model);
-                let now = Page(&word).load();
-                prop_assert_eq!(now.is_there(), model.there);
-                prop_assert_eq!(now.state() == State::Stored, model.stored);
-                prop_assert_eq!(now.state() == State::Pinned, model.pins > 0);
-                prop_assert_eq!(now.is_storing(), model.storing.is_some());
-                prop_assert!(model.stored <= model.entry, "a stored page has an entry");
-                // W2: an entry that is not the page is a copy, or in work.
-                let left_over = model.entry && !model.stored && model.storing.is_none();
-                prop_assert_eq!(now.is_copied() && !now.is_storing(), left_over, "{:?}", now);
-            }
-        }
-    }
-
-    #[test]
-    fn a_word_keeps_the_largest_value_beside_its_flags() {
-        let word = AtomicU32::new(0);
-        let page = Page(&word);
-        page.change(Word::arriving).unwrap();
-        page.change(Word::waited).unwrap();
-        let settled = page.settle(State::Staged, VALUE_MAX, true);
-        assert_eq!(settled, Settled { wake: true, list: true });
-        let now = page.load();
-        assert_eq!((now.state(), now.value()), (State::Staged, VALUE_MAX));
-        assert!(now.is_copied() && !now.is_waited());
-    }
-}
+mod tests;

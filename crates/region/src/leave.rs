@@ -1,0 +1,171 @@
+//! Pages leave their places: those that equal their copies are dropped there, those of a chunk by
+//! one call; the others are moved to the staging area, a call for each run of neighbours.
+//!
+//! Only the thread that holds the hand does so (evict/E1).
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::core::Core;
+use super::evict::Hand;
+use super::frames::Stays;
+use super::space::Space;
+use super::word::{State, Word};
+use zfold_uffd::page::page_len;
+
+/// Pages in ascending order, as few ranges as possible.
+#[derive(Debug, Default)]
+struct Runs {
+    runs: Vec<Range<u32>>,
+    pages: u32,
+}
+
+impl Runs {
+    fn push(&mut self, key: u32) {
+        self.pages += 1;
+        match self.runs.last_mut() {
+            Some(last) if last.end == key => last.end += 1,
+            _ => self.runs.push(key..key + 1),
+        }
+    }
+}
+
+impl Core {
+    /// Moves out up to `most` pages of a range that are not spared, as far as there are slots;
+    /// returns where it stopped, and how many it moved.
+    pub(super) fn move_out(
+        &self,
+        _hand: &Hand<'_>,
+        space: &Space,
+        keys: Range<u32>,
+        most: u32,
+        may: impl Fn(u32) -> bool,
+    ) -> (u32, u32) {
+        let (mut drops, mut moves) = (Runs::default(), Runs::default());
+        let slots = self.ring.empty().len() as u32;
+        let mut key = keys.start;
+        while key < keys.end && drops.pages + moves.pages < most && moves.pages < slots {
+            if may(key) {
+                match self.page(key).change(Word::dropping) {
+                    Ok(_) => drops.push(key),
+                    Err(word) if word.leaving().is_some() => moves.push(key),
+                    Err(_) => {}
+                }
+            }
+            key += 1;
+        }
+        // First, since nobody can write to them until they have left.
+        let mut gone = self.drop_runs(space, &drops.runs);
+        for run in moves.runs {
+            gone += self.move_claimed(space, run);
+        }
+        self.counters.evictions_total.add(u64::from(gone));
+        self.clock.advance(gone as usize, self.room.limit() as usize);
+        (key, gone)
+    }
+
+    /// Moves out pages of a range that may still leave; returns how many went. There are slots for
+    /// them.
+    fn move_claimed(&self, space: &Space, keys: Range<u32>) -> u32 {
+        let leaves = |key: &u32| self.page(*key).change(Word::leaving).is_ok();
+        let (mut key, mut moved) = (keys.start, 0);
+        while key < keys.end {
+            // The ring may end between the slots.
+            let room = self.ring.empty();
+            let end = keys.end.min(key + room.len() as u32);
+            let first = key;
+            key = (first..end).find(|key| !leaves(key)).unwrap_or(end);
+            if first < key {
+                moved += self.move_run(space, first..key, room.start);
+            } else if room.is_empty() {
+                break;
+            } else {
+                key += 1;
+            }
+        }
+        moved
+    }
+
+    /// Drops pages where they are, which this thread has begun to drop (word/W5); returns how many
+    /// went.
+    fn drop_runs(&self, space: &Space, runs: &[Range<u32>]) -> u32 {
+        if runs.is_empty() {
+            return 0;
+        }
+        let mut gone = 0;
+        for (keys, dropped) in runs.iter().zip(self.drop_places(space, runs)) {
+            // The copies are the pages, unless they stay.
+            let count = keys.len() as u64;
+            self.copies.fetch_sub(count, Ordering::Relaxed);
+            self.stored.fetch_add(count, Ordering::Relaxed);
+            if dropped {
+                keys.clone().for_each(|key| self.dropped(key));
+                gone += keys.len() as u32;
+                continue;
+            }
+            // A part of them may be gone: the owner has split the mapping.
+            let pages: Vec<_> = keys.clone().map(|key| key..key + 1).collect();
+            for (key, dropped) in keys.clone().zip(self.drop_places(space, &pages)) {
+                if dropped {
+                    self.dropped(key);
+                    gone += 1;
+                } else {
+                    self.counters.busy_pages_total.add(1);
+                    self.settle(key, State::Resident, 0, true);
+                }
+            }
+        }
+        self.counters.kept_copies_total.add(gone.into());
+        self.protection_earned(gone);
+        self.room.give(gone);
+        gone
+    }
+
+    fn drop_places(&self, space: &Space, runs: &[Range<u32>]) -> Vec<bool> {
+        let addresses = |keys: &Range<u32>| {
+            let start = space.address_of(keys.start);
+            start..start + keys.len() * page_len()
+        };
+        self.frames.drop_places(&runs.iter().map(addresses).collect::<Vec<_>>())
+    }
+
+    /// A page was dropped in its place.
+    fn dropped(&self, key: u32) {
+        self.remember(key, self.past(key).0.left(self.clock.now()), 0);
+        self.count_out(key);
+        self.settle(key, State::Stored, 0, false);
+    }
+
+    /// Moves pages that this thread is in charge of to slots from `slot` on; returns how many
+    /// went.
+    fn move_run(&self, space: &Space, keys: Range<u32>, slot: usize) -> u32 {
+        let (mut key, mut to, now) = (keys.start, slot, self.clock.now());
+        while key < keys.end {
+            let count_left = (keys.end - key) as usize;
+            let moved = self.frames.take_out(space.address_of(key), to..to + count_left);
+            for _ in 0..moved.done {
+                self.remember(key, self.past(key).0.left(now), 0);
+                self.ring.fill(to, key);
+                self.count_out(key);
+                self.settle(key, State::Staged, to as u32, false);
+                (key, to) = (key + 1, to + 1);
+            }
+            match moved.why {
+                None => {}
+                Some(Stays::Gone) => {
+                    self.count_out(key);
+                    self.settle(key, State::Missing, 0, false);
+                    self.room.give(1);
+                    key += 1;
+                }
+                Some(Stays::Busy | Stays::Changed) => {
+                    self.counters.busy_pages_total.add(1);
+                    self.settle(key, State::Resident, 0, false);
+                    key += 1;
+                }
+            }
+        }
+        self.ring.advance(to - slot);
+        (to - slot) as u32
+    }
+}

@@ -1,0 +1,204 @@
+//! Pages that did not change come back protected from writes, and are dropped when they leave. The
+//! kernel's page table (`/proc/self/pagemap`) tells which are protected.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use zfold_region::{FaultMode, Region, RegionError};
+
+use super::{MIB, PAGE, Random, expect, fill, once, skip, small};
+
+/// Returns whether each page of a region is there and protected from writes.
+fn protected(region: &Region) -> Vec<bool> {
+    /// The bits of an entry: the page is there, and protected by userfaultfd.
+    const THERE: u64 = 1 << 63;
+    const PROTECTED: u64 = 1 << 57;
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    let mut entries = vec![0; region.len() / PAGE * 8];
+    pagemap.read_exact_at(&mut entries, (region.as_ptr().addr() / PAGE * 8) as u64).unwrap();
+    let both = |entry: &[u8]| {
+        let entry = u64::from_ne_bytes(entry.try_into().unwrap());
+        entry & THERE != 0 && entry & PROTECTED != 0
+    };
+    entries.chunks_exact(8).map(both).collect()
+}
+
+fn count(region: &Region) -> usize {
+    protected(region).into_iter().filter(|&protected| protected).count()
+}
+
+fn read(region: &Region) {
+    let pages = region.as_slice::<u8>().chunks(PAGE);
+    (0..).zip(pages).for_each(|(number, page)| expect(page, number, 1));
+}
+
+/// A region of 2048 pages of which 512 are resident, most of them protected; none if this kernel
+/// cannot drop many pages by one call.
+fn region(test: &str, mode: FaultMode) -> Option<Region> {
+    let made = Region::new(8 * MIB, &small(2 * MIB).with_faults(mode));
+    let mut region = match made {
+        Ok(region) => region,
+        Err(error @ RegionError::NotPermitted(_)) => {
+            skip(test, error);
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let pages = region.as_mut_slice::<u8>().chunks_mut(PAGE);
+    (0..).zip(pages).for_each(|(number, page)| fill(page, number, 1));
+    (0..4).for_each(|_| read(&region));
+    let protected = count(&region);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let release = release.trim();
+    let version: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).collect();
+    if protected == 0 && version < vec![6, 14] {
+        skip(test, format_args!("Linux {release} does not drop many pages by one call"));
+        return None;
+    }
+    assert!(protected > 200, "{protected} of 512, on Linux {release}");
+    Some(region)
+}
+
+#[test]
+fn pages_that_nobody_writes_leave_by_being_dropped() {
+    let Some(region) = region("pages_that_nobody_writes_leave", FaultMode::InThread) else {
+        return;
+    };
+    let before = region.stats();
+    (0..3).for_each(|_| read(&region));
+    let after = region.stats();
+    let kept = after.kept_copies_total - before.kept_copies_total;
+    let stored = after.stores_total - before.stores_total;
+    assert!(kept > 3000 && stored < kept / 8, "{before:?} to {after:?}");
+    // They are not moved to the staging area, from which they would come back without a load.
+    assert!(after.refaults_total - before.refaults_total < kept / 8, "{before:?} to {after:?}");
+}
+
+/// Writes to protected pages, one after the other, here and there, and in large steps: each arrives
+/// and stays.
+#[test]
+fn what_is_written_to_protected_pages_stays() {
+    for mode in [FaultMode::InThread, FaultMode::Thread] {
+        let Some(mut region) = region("what_is_written_to_protected_pages_stays", mode) else {
+            continue;
+        };
+        let mut versions = vec![1; 2048];
+        let mut random = Random::new(5);
+        let write = |region: &mut Region, versions: &mut [u64], page: usize| {
+            versions[page] += 1;
+            let bytes = &mut region.as_mut_slice::<u8>()[page * PAGE..][..PAGE];
+            fill(bytes, page as u64, versions[page]);
+        };
+        let check = |region: &Region, versions: &[u64]| {
+            let pages = region.as_slice::<u8>().chunks(PAGE);
+            (0..).zip(pages).for_each(|(n, page)| expect(page, n, versions[n as usize]));
+        };
+        for round in 0..4 {
+            // What is resident first: it is protected.
+            let there: Vec<_> = (0..2048).zip(protected(&region)).collect();
+            let there = there.into_iter().filter_map(|(page, protected)| protected.then_some(page));
+            there.step_by(3).for_each(|page| write(&mut region, &mut versions, page));
+            for _ in 0..300 {
+                write(&mut region, &mut versions, random.below(2048) as usize);
+            }
+            (0..2048).step_by(7).for_each(|page| write(&mut region, &mut versions, page));
+            if round == 2 {
+                (0..2048).for_each(|page| write(&mut region, &mut versions, page));
+            }
+            (0..3).for_each(|_| check(&region, &versions));
+        }
+        assert!(count(&region) > 100, "they are protected again");
+    }
+}
+
+/// Threads that add to numbers in the same pages, seldom, beside threads that read all pages.
+#[test]
+fn no_write_is_lost_while_pages_are_dropped() {
+    const THREADS: usize = 4;
+    for mode in [FaultMode::InThread, FaultMode::Thread] {
+        let Some(region) = region("no_write_is_lost_while_pages_are_dropped", mode) else {
+            continue;
+        };
+        let number = |page: usize, thread: usize| {
+            let at = region.as_ptr().addr() + page * PAGE + thread * size_of::<AtomicU32>();
+            // SAFETY: in the region, aligned, and only used as an atomic while the threads run.
+            unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(at) }
+        };
+        let _ = region.as_ptr().expose_provenance();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || {
+                    let mut random = Random::new(thread as u64);
+                    let first: Vec<_> = (0..2048)
+                        .map(|page| number(page, thread).load(Ordering::Relaxed))
+                        .collect();
+                    let mut added = vec![0; 2048];
+                    for _ in 0..20_000 {
+                        let page = random.below(2048) as usize;
+                        let one = number(page, thread);
+                        if random.below(16) == 0 {
+                            one.fetch_add(1, Ordering::Relaxed);
+                            added[page] += 1;
+                        }
+                        let expected = first[page].wrapping_add(added[page]);
+                        assert_eq!(one.load(Ordering::Relaxed), expected, "page {page}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// A system call that writes to pages that are pinned, which were protected before.
+#[test]
+fn pinned_pages_can_be_written() {
+    let Some(mut region) = region("pinned_pages_can_be_written", FaultMode::InThread) else {
+        return;
+    };
+    let first = protected(&region).windows(16).position(|pages| pages.iter().all(|&one| one));
+    let first = first.expect("neighbours that are protected");
+    let pin = region.pin(first * PAGE..(first + 16) * PAGE).unwrap();
+    assert!(!protected(&region)[first..first + 16].contains(&true));
+    drop(pin);
+    let (mut from, mut to) = UnixStream::pair().unwrap();
+    to.write_all(&[7; PAGE]).unwrap();
+    let bytes = first * PAGE..(first + 1) * PAGE;
+    // A pin borrows the region, so the bytes are named without it.
+    let pin = region.pin(bytes.clone()).unwrap();
+    let start = region.as_ptr().wrapping_add(bytes.start);
+    // SAFETY: the page is pinned, and nobody else uses it.
+    let page = unsafe { std::slice::from_raw_parts_mut(start, PAGE) };
+    from.read_exact(page).unwrap();
+    drop(pin);
+    region.pageout(..).unwrap();
+    assert!(region.as_mut_slice::<u8>()[bytes].iter().all(|&byte| byte == 7));
+}
+
+/// Pages that their owner locks in memory stay until they are unlocked, as they are.
+#[test]
+fn protected_pages_that_are_locked_stay() {
+    let Some(region) = region("protected_pages_that_are_locked_stay", FaultMode::InThread) else {
+        return;
+    };
+    let first = protected(&region).windows(8).position(|pages| pages.iter().all(|&one| one));
+    let first = first.expect("neighbours that are protected");
+    let start = region.as_ptr().wrapping_add(first * PAGE).cast();
+    // Without a touch of each page, which a plain `mlock` does, as if it were to write.
+    // SAFETY: changes no contents.
+    if unsafe { libc::mlock2(start, 8 * PAGE, libc::MLOCK_ONFAULT) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return skip("protected_pages_that_are_locked_stay", error);
+    }
+    let busy = region.stats().busy_pages_total;
+    region.pageout(..).unwrap();
+    let stats = once(region.memory(), |stats| stats.resident_pages == 8);
+    assert!(stats.busy_pages_total > busy, "{stats:?}");
+    assert!(protected(&region)[first..first + 8].iter().all(|&one| one));
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::munlock(start, 8 * PAGE) }, 0);
+    region.pageout(..).unwrap();
+    once(region.memory(), |stats| stats.resident_pages == 0);
+    read(&region);
+}

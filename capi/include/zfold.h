@@ -113,8 +113,9 @@ int zfold_pool_compact(const zfold_pool *pool, uint64_t *pages);
 void zfold_pool_close(zfold_pool *pool);
 
 /* Region: len bytes of memory, zeros at first, of which resident_bytes are uncompressed. by_threads 0:
- * a handler of SIGBUS brings pages back, system calls on missing ones fail with EFAULT (pin first);
- * else threads do, system calls work, and root or /dev/userfaultfd is needed. Linux 6.8. */
+ * a handler of SIGBUS brings pages back, system calls fail with EFAULT on missing ones and on those that
+ * they would be the first to write (pin first); else threads do, system calls work, and root or
+ * /dev/userfaultfd is needed. Linux 6.8. */
 typedef struct zfold_region zfold_region;
 typedef struct zfold_pin zfold_pin;
 

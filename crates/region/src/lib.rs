@@ -51,8 +51,9 @@
 //! regions, then the batches of the ring. The store's are below all of them.
 //!
 //! # What programs must know
-//! - System calls and futexes on missing pages fail with `EFAULT`: [`pin`](Region::pin) the pages
-//!   first, or choose [`FaultMode::Thread`]. Do not build a general allocator on a region.
+//! - System calls and futexes on missing pages fail with `EFAULT`, and so do those that write to a
+//!   page that was only read so far: [`pin`](Region::pin) the pages first, or choose
+//!   [`FaultMode::Thread`]. Do not build a general allocator on a region.
 //! - A forked child does not have the regions: a touch there raises `SIGSEGV`. It may drop its
 //!   values of these types; other calls may wait for ever, unless [`zfold_pool::process::Local`]
 //!   refuses.

@@ -15,8 +15,8 @@ pub(super) const LIMIT_PAGES_MIN: usize = 64;
 #[non_exhaustive]
 pub enum FaultMode {
     /// The thread that touches it, inside a handler of `SIGBUS`. Needs no privilege. System calls
-    /// on memory with missing pages fail with `EFAULT`; pin it first
-    /// ([`Region::pin`](super::Region::pin)).
+    /// on memory with missing pages fail with `EFAULT`, and so may those that write to pages that
+    /// were only read so far; pin it first ([`Region::pin`](super::Region::pin)).
     #[default]
     InThread,
     /// Threads of the memory, one for each CPU, at most four. System calls work on any page. Needs

@@ -297,6 +297,8 @@ impl Core {
 
     /// Moves the pages of a range out and stores them. Returns whether the store took all.
     pub(super) fn pageout(&self, space: &Space, keys: Range<u32>) -> bool {
+        // What is still to come ahead of touches would come back.
+        self.ahead.forget(&keys);
         let before = self.counters.store_failures_total.get();
         let batch = u64::from(self.batch());
         let mut key = keys.start;

@@ -69,6 +69,12 @@ pub use sync::stat::LockStat;
 pub use units::{PageCount, PageSize};
 pub use zsmalloc::geometry::{ClassSpec, Geometry};
 
+/// Advice to the system on many ranges at once, for the crates beside this one.
+#[doc(hidden)]
+pub mod advice {
+    pub use crate::sys::advise_many;
+}
+
 /// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
 pub mod source {
     #[cfg(any(test, feature = "testing"))]

@@ -105,7 +105,7 @@ static LOCKED: AtomicBool = AtomicBool::new(false);
 /// must not be swapped out (Linux 5.18 and later).
 const DONTNEED_LOCKED: libc::c_int = 24;
 
-/// Ranges that one [`discard_all`] call hands to the system at once.
+/// Ranges that one [`advise_many`] call takes.
 const RANGES_MAX: usize = 1024;
 
 /// Whether the system takes many ranges in one call; cleared when it first says no.
@@ -113,6 +113,24 @@ static TAKES_MANY: AtomicBool = AtomicBool::new(true);
 
 /// The calling thread, and so its process, in place of a file descriptor (Linux 6.14 and later).
 const PIDFD_SELF: libc::c_int = -10_000;
+
+/// Gives the same advice on up to 1024 ranges of this process in one call, which flushes
+/// translations once for all of them (Linux 6.16). Returns for how many bytes of them, from the
+/// first on, the system took it; of the range where it stopped, a part may be done, too.
+///
+/// # Errors
+/// It took none; before Linux 6.14 it never does.
+///
+/// # Safety
+/// As for `madvise` with this advice, for every range.
+pub unsafe fn advise_many(ranges: &[libc::iovec], advice: libc::c_int) -> io::Result<usize> {
+    let (first, count) = (ranges.as_ptr(), ranges.len());
+    // SAFETY: `ranges` lives during the call and has that many entries; the caller answers for the
+    // advice.
+    let result =
+        unsafe { libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, first, count, advice, 0) };
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
 
 /// Does what [`discard`] does for many ranges, in one call of the system for up to 1024 of them.
 /// Every call makes all CPUs that run this process forget their translations, which costs
@@ -131,19 +149,8 @@ pub(crate) unsafe fn discard_all(ranges: &[(NonNull<u8>, usize)]) {
         let many = some.len() > 1 && TAKES_MANY.load(Ordering::Relaxed) && !cfg!(miri);
         let mut done = 0;
         if many {
-            // SAFETY: `vectors` lives during the call and has that many entries; the caller has
-            // given up the contents of the ranges.
-            let result = unsafe {
-                libc::syscall(
-                    libc::SYS_process_madvise,
-                    PIDFD_SELF,
-                    vectors.as_ptr(),
-                    vectors.len(),
-                    DONTNEED_LOCKED,
-                    0,
-                )
-            };
-            match usize::try_from(result) {
+            // SAFETY: the caller has given up the contents of the ranges.
+            match unsafe { advise_many(&vectors, DONTNEED_LOCKED) } {
                 Ok(bytes) => done = bytes,
                 Err(_) => TAKES_MANY.store(false, Ordering::Relaxed),
             }

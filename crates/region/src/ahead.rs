@@ -80,9 +80,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_not_taken() {
         let ahead = Ahead::default();
-        [10, 100, 30]
-            .into_iter()
-            .for_each(|from| ahead.post(Steps { from, count: 40, step: 1, writes: false }));
+        [10, 100, 30].into_iter().for_each(|from| ahead.post(Steps::upwards(&(from..from + 40))));
         ahead.forget(&(0..50));
         assert_eq!(ahead.take(&(0..u32::MAX), 1), Some(Steps::upwards(&(100..101))));
         ahead.forget(&(0..u32::MAX));

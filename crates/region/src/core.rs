@@ -174,31 +174,35 @@ impl Core {
     /// Sets that.
     pub(super) fn set_changed(&self, key: u32, changed: bool) {
         let pasts = &self.pasts[key as usize];
-        let word = pasts.load(Ordering::Relaxed) & !CHANGED;
-        pasts.store(if changed { word | CHANGED } else { word }, Ordering::Relaxed);
+        match changed {
+            true => pasts.fetch_or(CHANGED, Ordering::Relaxed),
+            false => pasts.fetch_and(!CHANGED, Ordering::Relaxed),
+        };
     }
 
     /// Returns whether protecting pages pays. To be asked once for each call that brings some.
     pub(super) fn protection_pays(&self) -> bool {
-        // Relaxed, as the pasts: of two simultaneous changes one may be lost.
-        let earned = self.earned.load(Ordering::Relaxed);
-        if earned < 0 {
-            self.earned.store(earned + 1, Ordering::Relaxed);
+        let pays = self.earned.load(Ordering::Relaxed) >= 0;
+        if !pays {
+            self.earn(1);
         }
-        earned >= 0
+        pays
     }
 
     /// Pages were dropped because they were protected.
     pub(super) fn protection_earned(&self, pages: u32) {
-        let earned = self.earned.load(Ordering::Relaxed);
-        let more = pages.min(EARNED_MAX.unsigned_abs()).cast_signed();
-        self.earned.store((earned + more).min(EARNED_MAX), Ordering::Relaxed);
+        self.earn(pages.cast_signed());
     }
 
     /// A page that was protected is written.
     pub(super) fn protection_cost(&self) {
-        let earned = self.earned.load(Ordering::Relaxed);
-        self.earned.store((earned - WRITE_COSTS).max(-EARNED_MAX), Ordering::Relaxed);
+        self.earn(-WRITE_COSTS);
+    }
+
+    fn earn(&self, by: i32) {
+        // Relaxed, as the pasts: of two simultaneous changes one may be lost.
+        let earned = self.earned.load(Ordering::Relaxed).saturating_add(by);
+        self.earned.store(earned.clamp(-EARNED_MAX, EARNED_MAX), Ordering::Relaxed);
     }
 
     /// Number of chunks.

@@ -181,9 +181,10 @@ impl Core {
                             Err(_) => die("cannot bring a page back", "its bytes are damaged"),
                         }
                     }
-                    let may_change = steps.writes || self.changes(&keys);
-                    let protects = self.frames.protects() && !may_change;
-                    let protect = protects && self.protection_pays();
+                    let protect = self.frames.protects()
+                        && !steps.writes
+                        && !self.changes(&keys)
+                        && self.protection_pays();
                     let bytes = scratch.pages.bytes_mut(0..pages as usize);
                     protected = self.frames.put(to, bytes, protect) == 0 && protect;
                 });

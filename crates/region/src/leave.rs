@@ -57,31 +57,24 @@ impl Core {
         // First, since nobody can write to them until they have left.
         let mut gone = self.drop_runs(space, &drops.runs);
         for run in moves.runs {
-            gone += self.move_claimed(space, run);
+            gone += self.move_leaving(space, run);
         }
         self.counters.evictions_total.add(u64::from(gone));
         self.clock.advance(gone as usize, self.room.limit() as usize);
         (key, gone)
     }
 
-    /// Moves out pages of a range that may still leave; returns how many went. There are slots for
-    /// them.
-    fn move_claimed(&self, space: &Space, keys: Range<u32>) -> u32 {
-        let leaves = |key: &u32| self.page(*key).change(Word::leaving).is_ok();
-        let (mut key, mut moved) = (keys.start, 0);
-        while key < keys.end {
-            // The ring may end between the slots.
-            let room = self.ring.empty();
-            let end = keys.end.min(key + room.len() as u32);
-            let first = key;
-            key = (first..end).find(|key| !leaves(key)).unwrap_or(end);
-            if first < key {
-                moved += self.move_run(space, first..key, room.start);
-            } else if room.is_empty() {
-                break;
-            } else {
-                key += 1;
+    /// Moves out the pages of a range that can still leave; returns how many went. There are as
+    /// many slots, which only this thread fills (evict/E1).
+    fn move_leaving(&self, space: &Space, keys: Range<u32>) -> u32 {
+        let stays = |key: &u32| self.page(*key).change(Word::leaving).is_err();
+        let (mut first, mut moved) = (keys.start, 0);
+        while first < keys.end {
+            let end = (first..keys.end).find(stays).unwrap_or(keys.end);
+            if first < end {
+                moved += self.move_run(space, first..end, self.ring.empty().start);
             }
+            first = end + 1;
         }
         moved
     }

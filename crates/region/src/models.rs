@@ -202,10 +202,7 @@ fn dropped_while_it_is_written(
     model(move |world| {
         world.store(0, same, Word::stored);
         world.fault_protected();
-        let mover = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.drop_place(dropping)
-        });
+        let mover = beside(&world, move |world| world.drop_place(dropping));
         world.write(CONTENT + 1);
         mover.join().unwrap();
         assert_eq!(world.fault(), CONTENT + 1, "the write was lost");
@@ -230,10 +227,7 @@ fn dropped_while_copies_are(
     model(move |world| {
         world.store(0, same, Word::stored);
         world.fault_protected();
-        let dropper = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.drop_copy()
-        });
+        let dropper = beside(&world, move |world| world.drop_copy());
         world.drop_place(dropping);
         let found = world.fault();
         dropper.join().unwrap();
@@ -267,6 +261,15 @@ impl World {
     }
 }
 
+/// Runs something in another thread.
+fn beside<R: 'static>(
+    world: &Arc<World>,
+    run: impl FnOnce(&World) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let world = Arc::clone(world);
+    thread::spawn(move || run(&world))
+}
+
 fn model(run: impl Fn(Arc<World>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(4);
@@ -276,10 +279,7 @@ fn model(run: impl Fn(Arc<World>) + Send + Sync + 'static) {
 /// One thread stores the page while another one touches it, and it leaves again.
 fn touched_while_stored(end: impl Fn(Word, u32) -> Option<Word> + Send + Sync + Copy + 'static) {
     model(move |world| {
-        let background = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.store(0, same, end)
-        });
+        let background = beside(&world, move |world| world.store(0, same, end));
         assert_eq!(world.fault(), CONTENT, "the page was lost");
         // Only this thread takes the page away, so it is there to be written.
         World::set(&world.place, CONTENT + 1);
@@ -319,10 +319,7 @@ fn left_with_a_copy(
         world.store(0, same, Word::stored);
         assert_eq!(world.fault(), CONTENT);
         World::set(&world.place, CONTENT + changed);
-        let dropper = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.drop_copy()
-        });
+        let dropper = beside(&world, move |world| world.drop_copy());
         world.leave(1);
         world.store(1, is_copy, Word::stored);
         let found = world.fault();
@@ -355,10 +352,8 @@ fn cleared_and_written_again(keeps: impl Fn(bool) -> bool + Send + Sync + Copy +
         assert_eq!(world.fault(), CONTENT);
         World::set(&world.place, ZEROS);
         world.leave(1);
-        let background = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.store_or_keep(1, same, Word::stored, keeps)
-        });
+        let background =
+            beside(&world, move |world| world.store_or_keep(1, same, Word::stored, keeps));
         assert_eq!(world.fault(), ZEROS, "what was cleared came back");
         World::set(&world.place, CONTENT);
         world.leave(2);
@@ -384,10 +379,7 @@ fn a_twin_that_takes_nothing_for_a_copy_is_caught() {
 fn two_threads_that_touch_a_page_bring_it_once() {
     model(|world| {
         world.store(0, same, Word::stored);
-        let other = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.fault()
-        });
+        let other = beside(&world, move |world| world.fault());
         assert_eq!(world.fault(), CONTENT);
         assert_eq!(other.join().unwrap(), CONTENT);
     });
@@ -398,10 +390,7 @@ fn two_threads_that_touch_a_page_bring_it_once() {
 fn a_page_that_leaves_is_never_read_half() {
     model(|world| {
         assert_eq!(world.fault(), CONTENT);
-        let mover = thread::spawn({
-            let world = Arc::clone(&world);
-            move || world.leave(1)
-        });
+        let mover = beside(&world, move |world| world.leave(1));
         // A pinned page is read without a fault; the pin keeps it there.
         while world.page().change(Word::pinned).is_err() {
             world.fault_only();

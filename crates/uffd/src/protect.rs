@@ -41,9 +41,8 @@ impl Uffd {
         pages: &[u8],
         wake: bool,
     ) -> Result<(), Partial> {
-        let mode = if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) };
         // SAFETY: the caller answers for the range and the contents.
-        unsafe { self.copy_by(to, pages, mode | u64::from(raw::UFFDIO_COPY_MODE_WP)) }
+        unsafe { self.copy_as(to, pages, wake, u64::from(raw::UFFDIO_COPY_MODE_WP)) }
     }
 
     /// Protects the pages of a range from writes, those of a file mapped or not; or allows writes

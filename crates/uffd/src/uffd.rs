@@ -222,19 +222,25 @@ impl Uffd {
     /// The range is registered with this descriptor, and these are the contents that its owner
     /// expects there.
     pub unsafe fn copy(&self, to: usize, pages: &[u8], wake: bool) -> Result<(), Partial> {
-        let mode = if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) };
         // SAFETY: the caller answers for the range and the contents.
-        unsafe { self.copy_by(to, pages, mode) }
+        unsafe { self.copy_as(to, pages, wake, 0) }
     }
 
     /// # Safety
     /// Same as [`copy`](Self::copy).
-    pub(crate) unsafe fn copy_by(&self, to: usize, pages: &[u8], mode: u64) -> Result<(), Partial> {
+    pub(crate) unsafe fn copy_as(
+        &self,
+        to: usize,
+        pages: &[u8],
+        wake: bool,
+        mode: u64,
+    ) -> Result<(), Partial> {
+        let quiet = if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) };
         let mut copy = raw::uffdio_copy {
             dst: to as u64,
             src: pages.as_ptr() as u64,
             len: pages.len() as u64,
-            mode,
+            mode: mode | quiet,
             copy: 0,
         };
         // SAFETY: the structure is the one that this number names, the pages are borrowed across

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
+use zfold_pool::advice::advise_many;
 use zfold_pool::process::Process;
 use zfold_uffd::advice::DONTNEED_LOCKED;
 use zfold_uffd::page::page_len;
@@ -20,12 +21,6 @@ pub(crate) fn is_there(page: usize) -> bool {
     result == 0 && there & 1 != 0
 }
 
-/// The calling thread, and so its process, in place of a descriptor (Linux 6.14 and later).
-const PIDFD_SELF: libc::c_int = -10_000;
-
-/// Ranges that one call takes.
-const RANGES_MAX: usize = 1024;
-
 /// Returns whether [`drop_many`] works here.
 pub(crate) fn can_drop_many() -> bool {
     let Ok(map) = Mapping::new(page_len()) else { return false };
@@ -37,9 +32,8 @@ pub(crate) fn can_drop_many() -> bool {
     dropped == [true] && !is_there(all.start)
 }
 
-/// Drops the contents of many ranges of pages by one call, so that translations are flushed once
-/// for all of them (Linux 6.16 and later). Returns for each whether the system did it; if not, a
-/// part may be dropped all the same, unless it is a single page.
+/// Drops the contents of up to 1024 ranges of pages by one call. Returns for each whether the
+/// system did it; if not, a part may be dropped all the same, unless it is a single page.
 ///
 /// # Safety
 /// No thread writes these pages meanwhile, or expects their contents afterwards.
@@ -54,22 +48,16 @@ pub(crate) unsafe fn drop_many(ranges: &[Range<usize>]) -> Vec<bool> {
     let mut dropped = vec![false; ranges.len()];
     let mut next = 0;
     while next < ranges.len() {
-        let some = &vectors[next..vectors.len().min(next + RANGES_MAX)];
-        let advice = libc::MADV_DONTNEED;
-        // SAFETY: `some` lives during the call; the caller has given up the ranges.
-        let bytes = unsafe {
-            let (first, count) = (some.as_ptr(), some.len());
-            libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, first, count, advice, 0)
-        };
-        let mut bytes = usize::try_from(bytes).unwrap_or(0);
-        let before = next;
-        while next < before + some.len() && bytes >= ranges[next].len() {
+        // SAFETY: the caller has given up the ranges.
+        let bytes = unsafe { advise_many(&vectors[next..], libc::MADV_DONTNEED) };
+        let mut bytes = bytes.unwrap_or(0);
+        while next < ranges.len() && bytes >= ranges[next].len() {
             bytes -= ranges[next].len();
             dropped[next] = true;
             next += 1;
         }
         // It stopped at this one.
-        next += usize::from(next < before + some.len());
+        next += 1;
     }
     dropped
 }

@@ -4,17 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zfold_region::{Memory, Region};
 
-use super::{MIB, PAGE, expect, fill, once, small};
-
-fn write(region: &mut Region, version: u64) {
-    let pages = region.as_mut_slice::<u8>().chunks_mut(PAGE);
-    (0..).zip(pages).for_each(|(number, page)| fill(page, number, version));
-}
-
-fn read(region: &Region, version: u64) {
-    let pages = region.as_slice::<u8>().chunks(PAGE);
-    (0..).zip(pages).for_each(|(number, page)| expect(page, number, version));
-}
+use super::{MIB, once, read, small, write};
 
 #[test]
 fn pages_that_were_only_read_are_compressed_once() {

@@ -17,7 +17,7 @@ mod protected;
 mod system;
 mod threads;
 
-use zfold_region::{Memory, MemoryOptions, MemoryStats, Region};
+use zfold_region::{FaultMode, Memory, MemoryOptions, MemoryStats, Region, RegionError};
 use zfold_testing::{Random, skip, wait_for};
 
 /// Bytes of a page. A build for a system with larger ones has them in `ZFOLD_PAGE_KIB`.
@@ -52,10 +52,34 @@ fn expect(page: &[u8], number: u64, version: u64) {
     assert!(page == right, "page {number} is not version {version}");
 }
 
+/// Fills every page of a region.
+fn write(region: &mut Region, version: u64) {
+    let pages = region.as_mut_slice::<u8>().chunks_mut(PAGE);
+    (0..).zip(pages).for_each(|(number, page)| fill(page, number, version));
+}
+
+fn read(region: &Region, version: u64) {
+    let pages = region.as_slice::<u8>().chunks(PAGE);
+    (0..).zip(pages).for_each(|(number, page)| expect(page, number, version));
+}
+
+/// A region whose faults are resolved in this way, unless that is not permitted here.
+fn region(test: &str, bytes: usize, limit: usize, mode: FaultMode) -> Option<Region> {
+    match Region::new(bytes, &small(limit).with_faults(mode)) {
+        Ok(region) => Some(region),
+        Err(error @ RegionError::NotPermitted(_)) => {
+            assert!(error.to_string().contains("setfacl"), "{error}");
+            skip(test, error);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// A region of which every page is filled and compressed.
 fn paged_out(bytes: usize) -> Region {
     let mut region = Region::new(bytes, &small(bytes + MIB)).unwrap();
-    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    write(&mut region, 1);
     region.pageout(..).unwrap();
     region
 }

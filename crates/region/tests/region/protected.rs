@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use zfold_region::{FaultMode, Region, RegionError};
+use zfold_region::{FaultMode, Region};
 
-use super::{MIB, PAGE, Random, expect, fill, once, skip, small};
+use super::{MIB, PAGE, Random, expect, fill, once, read, skip, write};
 
 /// Returns whether each page of a region is there and protected from writes.
 fn protected(region: &Region) -> Vec<bool> {
@@ -29,26 +29,12 @@ fn count(region: &Region) -> usize {
     protected(region).into_iter().filter(|&protected| protected).count()
 }
 
-fn read(region: &Region) {
-    let pages = region.as_slice::<u8>().chunks(PAGE);
-    (0..).zip(pages).for_each(|(number, page)| expect(page, number, 1));
-}
-
 /// A region of 2048 pages of which 512 are resident, most of them protected; none if this kernel
 /// cannot drop many pages by one call.
-fn region(test: &str, mode: FaultMode) -> Option<Region> {
-    let made = Region::new(8 * MIB, &small(2 * MIB).with_faults(mode));
-    let mut region = match made {
-        Ok(region) => region,
-        Err(error @ RegionError::NotPermitted(_)) => {
-            skip(test, error);
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
-    let pages = region.as_mut_slice::<u8>().chunks_mut(PAGE);
-    (0..).zip(pages).for_each(|(number, page)| fill(page, number, 1));
-    (0..4).for_each(|_| read(&region));
+fn protecting(test: &str, mode: FaultMode) -> Option<Region> {
+    let mut region = super::region(test, 8 * MIB, 2 * MIB, mode)?;
+    write(&mut region, 1);
+    (0..4).for_each(|_| read(&region, 1));
     let protected = count(&region);
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let release = release.trim();
@@ -63,11 +49,11 @@ fn region(test: &str, mode: FaultMode) -> Option<Region> {
 
 #[test]
 fn pages_that_nobody_writes_leave_by_being_dropped() {
-    let Some(region) = region("pages_that_nobody_writes_leave", FaultMode::InThread) else {
+    let Some(region) = protecting("pages_that_nobody_writes_leave", FaultMode::InThread) else {
         return;
     };
     let before = region.stats();
-    (0..3).for_each(|_| read(&region));
+    (0..3).for_each(|_| read(&region, 1));
     let after = region.stats();
     let kept = after.kept_copies_total - before.kept_copies_total;
     let stored = after.stores_total - before.stores_total;
@@ -81,7 +67,7 @@ fn pages_that_nobody_writes_leave_by_being_dropped() {
 #[test]
 fn what_is_written_to_protected_pages_stays() {
     for mode in [FaultMode::InThread, FaultMode::Thread] {
-        let Some(mut region) = region("what_is_written_to_protected_pages_stays", mode) else {
+        let Some(mut region) = protecting("what_is_written_to_protected_pages_stays", mode) else {
             continue;
         };
         let mut versions = vec![1; 2048];
@@ -118,7 +104,7 @@ fn what_is_written_to_protected_pages_stays() {
 fn no_write_is_lost_while_pages_are_dropped() {
     const THREADS: usize = 4;
     for mode in [FaultMode::InThread, FaultMode::Thread] {
-        let Some(region) = region("no_write_is_lost_while_pages_are_dropped", mode) else {
+        let Some(region) = protecting("no_write_is_lost_while_pages_are_dropped", mode) else {
             continue;
         };
         let number = |page: usize, thread: usize| {
@@ -154,7 +140,7 @@ fn no_write_is_lost_while_pages_are_dropped() {
 /// A system call that writes to pages that are pinned, which were protected before.
 #[test]
 fn pinned_pages_can_be_written() {
-    let Some(mut region) = region("pinned_pages_can_be_written", FaultMode::InThread) else {
+    let Some(mut region) = protecting("pinned_pages_can_be_written", FaultMode::InThread) else {
         return;
     };
     let first = protected(&region).windows(16).position(|pages| pages.iter().all(|&one| one));
@@ -179,7 +165,8 @@ fn pinned_pages_can_be_written() {
 /// Pages that their owner locks in memory stay until they are unlocked, as they are.
 #[test]
 fn protected_pages_that_are_locked_stay() {
-    let Some(region) = region("protected_pages_that_are_locked_stay", FaultMode::InThread) else {
+    let Some(region) = protecting("protected_pages_that_are_locked_stay", FaultMode::InThread)
+    else {
         return;
     };
     let first = protected(&region).windows(8).position(|pages| pages.iter().all(|&one| one));
@@ -200,5 +187,5 @@ fn protected_pages_that_are_locked_stay() {
     // SAFETY: as above.
     assert_eq!(unsafe { libc::munlock(start, 8 * PAGE) }, 0);
     once(region.memory(), |stats| (stats.resident_pages == 0, pageout()).0);
-    read(&region);
+    read(&region, 1);
 }

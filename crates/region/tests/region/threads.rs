@@ -3,22 +3,13 @@
 use std::io::{Read, Seek, Write};
 use std::os::unix::net::UnixDatagram;
 
-use zfold_region::{FaultMode, Region, RegionError};
+use zfold_region::{FaultMode, Region};
 
-use super::{MIB, PAGE, Random, expect, fill, skip, small};
+use super::{MIB, PAGE, Random, expect, fill};
 
 /// A region with threads, unless that is not permitted here.
 fn region(test: &str, bytes: usize, limit: usize) -> Option<Region> {
-    let options = small(limit).with_faults(FaultMode::Thread);
-    match Region::new(bytes, &options) {
-        Ok(region) => Some(region),
-        Err(error @ RegionError::NotPermitted(_)) => {
-            assert!(error.to_string().contains("setfacl"), "{error}");
-            skip(test, error);
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    super::region(test, bytes, limit, FaultMode::Thread)
 }
 
 #[test]

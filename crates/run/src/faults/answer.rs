@@ -6,7 +6,7 @@ use std::thread;
 use crate::core::loads::{LOADS_MAX, Loads};
 use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages};
-use crate::core::space::{Answer, Released};
+use crate::core::space::{Answer, Released, ZEROS_MAX};
 use crate::faults::messages::{self, Told};
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::{Fault, Pending};
@@ -22,6 +22,8 @@ const TRIES: u32 = 20;
 pub(crate) struct Answers {
     pub told: Told,
     buffer: Vec<u8>,
+    /// Zeros, as many as are filled in at once; never written to, so they take no memory.
+    zeros: Vec<u8>,
     /// The page of the last fault that was answered from the store, if the pages that follow are to
     /// be read ahead.
     follow: Option<PageNo>,
@@ -30,7 +32,12 @@ pub(crate) struct Answers {
 impl Answers {
     /// Makes the buffers for messages and loaded pages.
     pub(crate) fn new() -> Self {
-        Self { told: Told::default(), buffer: vec![0; LOADS_MAX * PAGE], follow: None }
+        Self {
+            told: Told::default(),
+            buffer: vec![0; LOADS_MAX * PAGE],
+            zeros: vec![0; ZEROS_MAX * PAGE],
+            follow: None,
+        }
     }
 
     /// Returns whether all faults that were read are answered, or left to another thread: a thread
@@ -127,8 +134,7 @@ pub(crate) fn serve(
             messages::drain(shared, managed, &mut space, &mut answers.told);
         }
         again = true;
-        let served =
-            serve_locked(shared, access, &mut space, fault.page, free, &mut answers.told.released);
+        let served = serve_locked(shared, access, &mut space, fault, free, answers);
         drop(space);
         let outcome = match served {
             Served::Done => Outcome::Done,
@@ -154,10 +160,12 @@ fn serve_locked(
     shared: &Shared,
     access: &Access,
     space: &mut Held<'_>,
-    page: PageNo,
+    fault: &Fault,
     free: bool,
-    released: &mut Released,
+    answers: &mut Answers,
 ) -> Served {
+    let page = fault.page;
+    let Answers { told: Told { released, .. }, zeros, .. } = answers;
     let room = if free { LOADS_MAX } else { shared.budget.room() };
     let one = page..page + 1;
     let counters = &shared.counters;
@@ -171,7 +179,14 @@ fn serve_locked(
         Answer::Zero(pages) => {
             let len = pages.len();
             let filling = Filling { page, pages };
-            let served = fill(shared, access, space, &filling, released, |part| access.zero(part));
+            // The kernel's page of zeros costs no memory, but a second fault when it is written to.
+            let served = fill(shared, access, space, &filling, released, |part| {
+                if fault.writes {
+                    access.copy(part.start, &zeros[..part.len() * PAGE])
+                } else {
+                    access.zero(part)
+                }
+            });
             counters.first_touches_total.add(1);
             counters.first_touch_pages_total.add(len as u64);
             served
@@ -272,7 +287,7 @@ fn load(
     number: u64,
     answers: &mut Answers,
 ) -> Option<Outcome> {
-    let Answers { told, buffer, follow } = answers;
+    let Answers { told, buffer, follow, .. } = answers;
     let is_read = read(shared, loads, buffer);
     let mut space = managed.lock();
     space.end_load(number, &mut told.released);
@@ -302,7 +317,7 @@ fn load(
 /// Reads ahead in the sequence of the last fault that was answered from the store, as long as there
 /// is room. No thread waits for these pages, so they come after all faults.
 fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
-    let Answers { told, buffer, follow } = answers;
+    let Answers { told, buffer, follow, .. } = answers;
     let (Some(page), Some(access)) = (follow.take(), managed.access()) else { return };
     loop {
         let mut space = managed.lock();
@@ -371,7 +386,8 @@ pub(crate) fn bring_in(
         if !away {
             return answer_told(shared, managed, answers);
         }
-        let fault = Fault { page, thread: 0, since: std::time::Instant::now() };
+        let since = std::time::Instant::now();
+        let fault = Fault { page, thread: 0, writes: false, since };
         if serve(shared, managed, &fault, true, answers) == Outcome::Again {
             thread::sleep(std::time::Duration::from_micros(50));
         }

@@ -89,8 +89,8 @@ pub(crate) fn read(
         }
         told.changed |= !matches!(event, Event::Missing { .. });
         match event {
-            Event::Missing { address, thread, .. } => {
-                told.faults.push(Fault { page: page_of(address), thread, since: now });
+            Event::Missing { address, thread, writes } => {
+                told.faults.push(Fault { page: page_of(address), thread, writes, since: now });
             }
             Event::Unmapped(range) => {
                 let pages = pages(&range);

@@ -13,6 +13,8 @@ pub(crate) struct Fault {
     pub page: PageNo,
     /// The thread, by the number that it has in its own namespace.
     pub thread: i32,
+    /// The thread is about to write to it.
+    pub writes: bool,
     /// When the message was read.
     pub since: Instant,
 }

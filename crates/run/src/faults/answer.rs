@@ -199,6 +199,9 @@ fn serve_locked(
             // Only from this batch: the slots of another may follow.
             let start = page - at.min(page - run.start);
             let pages = start..run.end.min(page + batch.len() - at);
+            if batch.is_lost() {
+                return Served::Done;
+            }
             counters.refaults_total.add(1);
             counters.prefetched_total.add(pages.len() as u64 - 1);
             let filling = Filling { page, pages };

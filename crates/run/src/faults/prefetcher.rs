@@ -107,6 +107,9 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
             let len = pages.len().min(batch.len() - at);
             (needed.pages.start, needed.left) =
                 (pages.start + len, needed.left + pages.len() - len);
+            if batch.is_lost() {
+                return Step::Over;
+            }
             let bytes = batch.pages(at..at + len);
             fill(shared, access, &mut space, pages.start, bytes, &mut released)
         }

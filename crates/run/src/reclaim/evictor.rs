@@ -6,29 +6,24 @@
 //! space has just lost its helper, which happens also between two calls of one thread
 //! (`trace::aside`).
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::{PageNo, Ranges};
-use crate::core::space::Space;
 use crate::faults::answer::{Answers, Outcome, answer_told, serve};
 use crate::faults::messages::drain;
 use crate::limit::close::{closable, close_slices};
 use crate::link::SpaceId;
 use crate::reclaim::discards::Waits;
 use crate::reclaim::retire::{self, retire, wait_for_others};
-use crate::reclaim::settle::settle;
 use crate::spaces::access::Refused;
 use crate::spaces::again::Again;
 use crate::spaces::asked::{PageOut, Pending};
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::{mappings_in, marked_of};
-use crate::spaces::mover::{BATCH_MAX, Moved, Mover, Stays};
+use crate::spaces::mover::BATCH_MAX;
 use crate::spaces::shared::Shared;
-use crate::sys::process::is_there;
-use crate::sys::remote;
 use zfold_uffd::policy::Haste;
 
 /// Pause after nothing could be freed.
@@ -87,7 +82,6 @@ impl Evictor {
             }
             let exhausted = self.reclaim();
             self.try_again();
-            self.clean();
             self.waits.look(&self.shared);
             let busy = self.measure_sharing() | !self.waits.is_empty();
             self.shared.check_lost();
@@ -284,127 +278,6 @@ impl Evictor {
             }
         }
         false
-    }
-
-    /// Picks pages and moves them out; returns how many are out and where to continue.
-    pub(crate) fn move_out(
-        &mut self,
-        managed: &Arc<Managed>,
-        pick: impl FnOnce(&mut Space, &dyn Fn(PageNo) -> bool, &mut Vec<PageNo>) -> Option<PageNo>,
-    ) -> (usize, Option<PageNo>) {
-        let shared = Arc::clone(&self.shared);
-        let mut mover = managed.mover();
-        if mover.is_none() || managed.is_dead() {
-            return (0, None);
-        }
-        lock(&managed.kept).look(is_there);
-        let mut space = managed.lock();
-        if space.is_unsure() {
-            return (0, None);
-        }
-        drain(&shared, managed, &mut space, &mut self.answers.told);
-        self.victims.clear();
-        let next = {
-            let kept = lock(&managed.kept);
-            pick(&mut space, &|page| kept.has(page), &mut self.victims)
-        };
-        // A wait for a frozen helper would not end.
-        if !self.victims.is_empty() && managed.is_frozen() {
-            self.victims.clear();
-        }
-        let mut taken = self.take(managed, &mut mover, &mut space, false);
-        drop(space);
-        self.shared_out.clear();
-        if taken.is_ok() && !self.victims.is_empty() {
-            // Pages that a fork shares become the space's own, and are tried once more.
-            taken = taken.and_then(|out| {
-                if let Some(Err(error)) = mover.as_mut().map(|mover| mover.make_own(&self.victims))
-                {
-                    // Nothing was on its way out.
-                    shared.end_helper(managed, &error);
-                    managed.drop_mover(&mut mover);
-                }
-                self.shared_out.clone_from(&self.victims);
-                let mut space = managed.lock();
-                drain(&shared, managed, &mut space, &mut self.answers.told);
-                // A fork may have begun meanwhile, or a thread whose number lies in one of these
-                // pages.
-                let kept = lock(&managed.kept);
-                self.victims.retain(|&page| space.may_leave(page) && !kept.has(page));
-                drop(kept);
-                Ok(out + self.take(managed, &mut mover, &mut space, true)?)
-            });
-        }
-        drop(mover);
-        let out = taken.unwrap_or_else(|error| {
-            shared.lost(managed, &error);
-            0
-        });
-        answer_told(&shared, managed, &mut self.answers);
-        (out, next)
-    }
-
-    /// Moves out the victims; returns how many are out. Afterwards the victims are the shared ones.
-    ///
-    /// # Errors
-    /// The space is lost, with the pages that were on their way out.
-    pub(crate) fn take(
-        &mut self,
-        managed: &Managed,
-        current: &mut Option<Mover>,
-        space: &mut Space,
-        own: bool,
-    ) -> io::Result<usize> {
-        let Some(mover) = current.as_mut().filter(|_| !self.victims.is_empty()) else {
-            return Ok(0);
-        };
-        let bytes = lock(&self.shared.swap_cache).buffer();
-        let mut moved = Moved { bytes, ..Moved::default() };
-        if let Err(error) = mover.take(&self.victims, own, &mut moved) {
-            // Some may be out; which ones is found out before the lock is released.
-            self.salvage(managed, mover, &error, &mut moved).inspect_err(|_| managed.die())?;
-            managed.drop_mover(current);
-        }
-        let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
-        self.victims = busy.map(|(page, _)| *page).collect();
-        let released = &mut self.answers.told.released;
-        Ok(settle(&self.shared, managed, space, moved, own, released))
-    }
-
-    /// A helper has failed in the middle of a batch: finds the pages that were on their way out.
-    fn salvage(
-        &self,
-        managed: &Managed,
-        mover: &Mover,
-        error: &io::Error,
-        moved: &mut Moved,
-    ) -> io::Result<()> {
-        let gone = || io::Error::new(error.kind(), error.to_string());
-        if !self.shared.end_helper(managed, error) {
-            return Err(gone());
-        }
-        let access = managed.access().ok_or_else(gone)?;
-        let tasks = lock(&managed.tasks).clone();
-        // Any of them has the memory, except those that have just ended.
-        mover.salvage(access, &self.victims, moved, |from, into| {
-            // A staging may be for memory that can only be written to.
-            let mut reads = tasks.iter().map(|&task| {
-                remote::read(task, from, into).or_else(|_| remote::read_forced(task, from, into))
-            });
-            reads.find(Result::is_ok).unwrap_or_else(|| Err(gone()))
-        })
-    }
-
-    /// Drops the pages that the last batches left in the stagings.
-    fn clean(&self) {
-        for managed in self.shared.all().iter().filter(|managed| managed.is_attached()) {
-            let mut mover = managed.mover();
-            let able = |mover: &&mut Mover| mover.is_dirty() && !managed.is_frozen();
-            if let Some(Err(error)) = mover.as_mut().filter(able).map(Mover::clean) {
-                self.shared.end_helper(managed, &error);
-                managed.drop_mover(&mut mover);
-            }
-        }
     }
 
     /// In a child of fork, forgets ranges that its parent had unmapped before the fork and whose

@@ -1,5 +1,5 @@
-//! A page leaves: the evictor picks it and moves it out, and `retire` compresses pages that were
-//! not taken back.
+//! A page leaves: the evictor picks it, `move_out` takes it out, and `retire` compresses pages that
+//! were not taken back.
 //!
 //! `settle` records where pages are after a move, `discards` handles pages that the program
 //! discards, `fixed` pages that cannot leave now, and `protected` those of them that cannot be
@@ -9,6 +9,7 @@ pub(crate) mod discards;
 pub(crate) mod evictor;
 pub(crate) mod fixed;
 pub(crate) mod forks;
+pub(crate) mod move_out;
 pub(crate) mod protected;
 pub(crate) mod retire;
 pub(crate) mod settle;

@@ -118,8 +118,7 @@ impl Evictor {
                 space.pick_in(&range, BATCH_MAX, |page| kept.has(page), &mut self.victims)
             };
             // Without a second try: pages that a fork shares stay.
-            let taken = self.take(managed, &mut mover, &mut space, true);
-            drop(space);
+            let taken = self.take(managed, &mut mover, space, true);
             self.victims.clear();
             match mover.as_mut() {
                 Some(mover) => _ = mover.set_protection(None),

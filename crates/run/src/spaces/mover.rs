@@ -1,5 +1,5 @@
 //! Takes pages out of an address space, in batches: the helper moves them (`UFFDIO_MOVE`, atomic
-//! for each page) into its staging, from where they are read, and drops them with the next batch.
+//! for each page) into its staging, from where they are read, and then drops them.
 //!
 //! The destination of a move must be registered. The staging is registered only while pages are
 //! moved: so the helper, which empties it, and the evictor, which reads it, never wait for a
@@ -21,6 +21,10 @@
 //! - M3: memory that cannot be written to is made writable, moved, and given its old protection, by
 //!   one message to the helper, while no other thread can change its mapping or write to it
 //!   ([`crate::reclaim::protected`]).
+//! - M4: pages that are out are read when the lock of the space is free again, before the next
+//!   batch. The staging keeps them, since no other thread can use the mover. A fault or a fork that
+//!   wants one of them waits for that under the lock; so the thread that reads them waits for no
+//!   lock of a space meanwhile, and if it cannot read them, says that they are lost.
 
 use std::io;
 use std::ops::Range;
@@ -38,7 +42,7 @@ use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
 use zfold_uffd::page::{PAGE, is_zero};
 
-/// Most pages of a batch, for which the lock of the space is held about 60 microseconds.
+/// Most pages of a batch, for whose moves the lock of the space is held about 60 microseconds.
 pub(crate) const BATCH_MAX: usize = 128;
 /// Tries of a move that returns `EAGAIN` without progress.
 const TRIES: u8 = 2;
@@ -63,8 +67,8 @@ pub(crate) enum Stays {
 pub(crate) struct Moved {
     /// Pages that are out.
     pub pages: Vec<PageNo>,
-    /// Their bytes.
-    pub bytes: Bytes,
+    /// Where each of them lies: the number of its staging, and its place there.
+    pub places: Vec<(usize, usize)>,
     /// The others.
     pub stay: Vec<(PageNo, Stays)>,
 }
@@ -182,14 +186,11 @@ impl Mover {
         let mut stays = [false; BATCH_MAX];
         stay.iter().for_each(|&(at, _)| stays[at] = true);
         let out: Vec<_> = (0..pages.len()).filter(|&at| !stays[at]).collect();
-        let staging = |at: usize| tried[at].0;
-        for part in out.chunk_by(|&at, &next| at + 1 == next && staging(at) == staging(next)) {
-            let from = self.stagings.slot(staging(part[0]), part[0]);
-            self.inside.read(from, moved.bytes.grow(part.len() * PAGE))?;
-        }
+        moved.places.extend(out.iter().map(|&at| (tried[at].0, at)));
         moved.pages.extend(out.into_iter().map(|at| pages[at]));
         for (at, why) in stay {
-            if self.has_left(at, tried[at].1, &mut moved.bytes)? {
+            if let Some(into) = self.has_left(at, tried[at].1)? {
+                moved.places.push((into, at));
                 moved.pages.push(pages[at]);
             } else {
                 moved.stay.push((pages[at], why));
@@ -198,9 +199,40 @@ impl Mover {
         Ok(())
     }
 
+    /// Appends the bytes of the pages of the last batch, which lie at these places. Without the
+    /// lock of the space (M4).
+    ///
+    /// # Errors
+    /// The helper is gone; the pages are still there, for [`read_by`](Self::read_by).
+    pub(crate) fn read(&mut self, places: &[(usize, usize)], bytes: &mut Bytes) -> io::Result<()> {
+        let is_next = |a: &(usize, usize), b: &(usize, usize)| (a.0, a.1 + 1) == *b;
+        for part in places.chunk_by(is_next) {
+            let (into, at) = part[0];
+            let from = self.stagings.slot(into, at);
+            self.inside.read(from, bytes.grow(part.len() * PAGE))?;
+        }
+        Ok(())
+    }
+
+    /// The same after the helper has ended, through another process of the space.
+    ///
+    /// # Errors
+    /// The stagings cannot be read.
+    pub(crate) fn read_by(
+        &self,
+        access: &Access,
+        places: &[(usize, usize)],
+        bytes: &mut Bytes,
+        mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.unregister(access)?;
+        let mut places = places.iter();
+        places.try_for_each(|&(into, at)| read(self.stagings.slot(into, at), bytes.grow(PAGE)))
+    }
+
     /// After [`take`](Self::take) has failed and the helper has ended, so that nothing moves any
-    /// longer: collects the pages that the batch had moved, read through another process of the
-    /// space. A page that is not found has stayed, or was zeros (M2), and is to be tried again.
+    /// longer: finds the pages that the batch had moved, through another process of the space. A
+    /// page that is not found has stayed, or was zeros (M2), and is to be tried again.
     ///
     /// # Errors
     /// The stagings cannot be read, nor can the space.
@@ -211,47 +243,44 @@ impl Mover {
         moved: &mut Moved,
         mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        moved.pages.clear();
-        moved.bytes.truncate(0);
-        moved.stay.clear();
-        // They may still be registered, and a read of a missing page would wait.
-        for staging in self.stagings.ranges() {
-            access.unregister(&pages_of(staging))?;
-        }
+        *moved = Moved::default();
+        self.unregister(access)?;
+        let mut bytes = [0; PAGE];
         for (at, &page) in pages.iter().enumerate() {
-            let end = moved.bytes.len();
-            let bytes = moved.bytes.grow(PAGE);
-            let mut found = false;
+            let mut found = None;
             for into in 0..self.stagings.ranges().count() {
-                read(self.stagings.slot(into, at), bytes)?;
-                found = !is_zero(bytes);
-                if found {
+                read(self.stagings.slot(into, at), &mut bytes)?;
+                if !is_zero(&bytes) {
+                    found = Some(into);
                     break;
                 }
             }
-            if found {
+            if let Some(into) = found {
                 moved.pages.push(page);
+                moved.places.push((into, at));
             } else {
-                moved.bytes.truncate(end);
                 moved.stay.push((page, Stays::Again));
             }
         }
         Ok(())
     }
 
-    /// Appends the bytes of a page that was reported as not moved, if it has left (M2): then it is
-    /// in a staging of `may_be_in`. Returns whether it has left.
-    fn has_left(&mut self, at: usize, may_be_in: u8, bytes: &mut Bytes) -> io::Result<bool> {
-        let end = bytes.len();
+    /// Takes the stagings off the registration: a read of a missing page would wait.
+    fn unregister(&self, access: &Access) -> io::Result<()> {
+        self.stagings.ranges().try_for_each(|staging| access.unregister(&pages_of(staging)))
+    }
+
+    /// Returns the staging in which a page is that was reported as not moved, if it has left (M2):
+    /// one of `may_be_in`.
+    fn has_left(&mut self, at: usize, may_be_in: u8) -> io::Result<Option<usize>> {
+        let mut page = [0; PAGE];
         for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
-            let page = bytes.grow(PAGE);
-            self.inside.read(self.stagings.slot(into, at), page)?;
-            if !is_zero(page) {
-                return Ok(true);
+            self.inside.read(self.stagings.slot(into, at), &mut page)?;
+            if !is_zero(&page) {
+                return Ok(Some(into));
             }
-            bytes.truncate(end);
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Splits a refused job by its mappings. Returns false if they were looked up before, or cannot
@@ -306,28 +335,25 @@ impl Mover {
         self.inside.call(&calls, &mut vec![0; calls.len()])
     }
 
-    /// Returns whether pages lie in a staging.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.stagings.is_dirty()
-    }
-
-    /// Drops what lies in the stagings.
+    /// Drops what the last batch left in the stagings. Without the lock of the space.
     ///
     /// # Errors
     /// The helper is gone.
     pub(crate) fn clean(&mut self) -> io::Result<()> {
-        let calls = self.drop_calls(u8::MAX);
+        let dirty = self.stagings.take_dirty();
+        let calls: Vec<_> = self.drop_calls(dirty).collect();
         if calls.is_empty() {
             return Ok(());
         }
         self.inside.call(&calls, &mut vec![0; calls.len()])
     }
 
-    /// The calls that empty the stagings of `of` in which pages lie; including locked pages, if the
-    /// program has locked all its memory.
-    fn drop_calls(&mut self, of: u8) -> Vec<Call> {
-        let dirty = self.stagings.take_dirty(of);
-        dirty.map(|range| madvise(range, DONTNEED_LOCKED)).collect()
+    /// The calls that empty these stagings; including locked pages, if the program has locked all
+    /// its memory.
+    fn drop_calls(&self, of: u8) -> impl Iterator<Item = Call> {
+        let numbered = self.stagings.ranges().enumerate();
+        let used = numbered.filter(move |(number, _)| of & (1 << number) != 0);
+        used.map(|(_, range)| madvise(range, DONTNEED_LOCKED))
     }
 
     /// An ioctl of the userfaultfd whose argument lies at this offset.
@@ -346,7 +372,8 @@ impl Mover {
             let request = |into| REQUESTS + (1 + into) * REGISTER;
             numbers.map(|into| mover.control(code, request(into))).collect()
         };
-        let mut calls = self.drop_calls(used & !*emptied);
+        // They are empty, unless the program has locked its memory, or touched this.
+        let mut calls: Vec<_> = self.drop_calls(used & !*emptied).collect();
         *emptied |= used;
         self.stagings.set_dirty(used);
         calls.extend(of_used(Uffd::REGISTER_CODE, self));

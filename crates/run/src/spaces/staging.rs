@@ -31,8 +31,6 @@ pub(crate) enum Looked {
 struct Staging {
     protection: u8,
     range: Range<usize>,
-    /// Whether pages lie in it.
-    dirty: bool,
     /// Memory of this protection, as far as known; none for the first.
     learnt: Ranges,
 }
@@ -43,21 +41,17 @@ pub(crate) struct Stagings {
     /// A process that has this memory.
     pid: i32,
     all: Vec<Staging>,
+    /// A bit for each in which pages may lie.
+    dirty: u8,
 }
 
 impl Stagings {
     /// Returns these stagings, in which pages may lie; at most eight.
     pub(crate) fn new(pid: i32, plain: Range<usize>, others: Vec<(u8, Range<usize>)>) -> Self {
-        let all =
-            std::iter::once((READ | WRITE, plain)).chain(others).map(|(protection, range)| {
-                Staging { protection, range, dirty: true, learnt: Ranges::default() }
-            });
-        Self { pid, all: all.take(u8::BITS as usize).collect() }
-    }
-
-    /// Returns whether pages lie in any.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.all.iter().any(|staging| staging.dirty)
+        let all = std::iter::once((READ | WRITE, plain))
+            .chain(others)
+            .map(|(protection, range)| Staging { protection, range, learnt: Ranges::default() });
+        Self { pid, all: all.take(u8::BITS as usize).collect(), dirty: u8::MAX }
     }
 
     /// Returns where they are.
@@ -75,20 +69,14 @@ impl Stagings {
         self.all[number].range.start + at * PAGE
     }
 
-    /// Returns which of these stagings hold pages, and marks them as empty.
-    pub(crate) fn take_dirty(&mut self, of: u8) -> impl Iterator<Item = &Range<usize>> {
-        let numbered = self.all.iter_mut().enumerate();
-        numbered.filter_map(move |(number, staging)| {
-            let taken = of & (1 << number) != 0 && std::mem::take(&mut staging.dirty);
-            taken.then_some(&staging.range)
-        })
+    /// Returns in which stagings pages may lie, and marks them as empty.
+    pub(crate) fn take_dirty(&mut self) -> u8 {
+        std::mem::take(&mut self.dirty)
     }
 
     /// Records that pages may lie in these stagings.
     pub(crate) fn set_dirty(&mut self, of: u8) {
-        let numbered = self.all.iter_mut().enumerate();
-        let used = numbered.filter(|(number, _)| of & (1 << number) != 0);
-        used.for_each(|(_, staging)| staging.dirty = true);
+        self.dirty |= of;
     }
 
     /// Returns whether any memory other than plain is known.

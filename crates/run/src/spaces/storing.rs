@@ -1,4 +1,5 @@
-//! Stores pages of the swap cache: compressed, or as the copy that the store already has.
+//! Stores pages of the swap cache: compressed, or as the copy that the store already has. Pages of
+//! zeros are forgotten.
 //!
 //! A page that processes share since a fork leaves each of them, one after the other. What the
 //! store has of it then, under the same address in another process, is looked at like a copy: if
@@ -17,6 +18,7 @@ use crate::link::SpaceId;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::{RELATIVES, Shared};
 use crate::spaces::swap_cache::Batch;
+use zfold_uffd::page::is_zero;
 
 /// Copies that are dropped at once for room in the store.
 const DROPPED: usize = 256;
@@ -38,6 +40,8 @@ struct Live {
 /// How the store has it.
 #[derive(Debug, Clone, Copy)]
 enum Put {
+    /// Not at all: it is zeros.
+    Zeros,
     /// As the copy, which is equal.
     Kept(Key),
     /// As the page of another process, which is equal; of the key, a reference was taken.
@@ -46,8 +50,11 @@ enum Put {
     New(Key),
 }
 
-/// Returns the pages that are in their slots.
+/// Returns the pages that are in their slots; none if they were lost.
 fn live(batch: &Batch, space: &Space) -> Vec<Live> {
+    if batch.is_lost() {
+        return Vec::new();
+    }
     let holds = |&at: &usize| space.holds(batch.owner(at), batch.slot(at));
     let live = (0..batch.len()).filter(holds);
     live.map(|at| Live { at, copy: space.copy(batch.owner(at)) }).collect()
@@ -60,6 +67,8 @@ impl Shared {
     /// The store takes no more pages; the tree is being ended, and the pages stay.
     pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
         self.make_room();
+        // Its bytes may still be on their way, and a wait under the lock would hold up faults.
+        batch.is_lost();
         loop {
             let live = live(batch, &managed.lock());
             if live.is_empty() {
@@ -143,10 +152,15 @@ impl Shared {
         released: &mut Released,
     ) -> Vec<Key> {
         let mut unused = Vec::new();
-        let (mut stored, mut kept) = (0, 0);
+        let (mut stored, mut kept, mut zeros) = (0, 0, 0);
         for (&Live { at, .. }, &put) in live.iter().zip(put) {
             let (page, slot): (PageNo, _) = (batch.owner(at), batch.slot(at));
             match put {
+                Put::Zeros if space.holds(page, slot) => {
+                    space.emptied(page, released);
+                    zeros += 1;
+                }
+                Put::Zeros => {}
                 Put::Kept(key) => kept += u64::from(space.kept(page, slot, key)),
                 Put::New(key) if space.stored(page, slot, key, released) => {
                     stored += 1;
@@ -157,6 +171,7 @@ impl Shared {
         }
         self.counters.stores_total.add(stored);
         self.counters.kept_copies_total.add(kept);
+        self.counters.zero_pages_total.add(zeros);
         unused
     }
 
@@ -172,6 +187,7 @@ impl Shared {
         let digests: Vec<_> = live.iter().map(|of| self.digests.of(batch.page(of.at))).collect();
         let equal = |key: &Key, digest: &Digest| self.digests.get(u64::from(*key)) == *digest;
         let kept = |(of, digest): (&Live, &Digest)| match of.copy {
+            _ if is_zero(batch.page(of.at)) => Some(Put::Zeros),
             Some(key) => Some(key).filter(|key| equal(key, digest)).map(Put::Kept),
             None => twins.get(&of.at).copied().filter(|key| equal(key, digest)).map(Put::Shared),
         };

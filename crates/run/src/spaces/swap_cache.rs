@@ -1,12 +1,15 @@
 //! The swap cache: pages that recently left an address space, uncompressed. A fault takes them back
 //! without decompression; the oldest go to the store.
 //!
-//! A batch is the pages that left one address space together. Its bytes do not change, so threads
-//! read them without a lock. It counts in full until it is retired. Its memory is reused.
+//! A batch is the pages that left one address space together. Its bytes are set once, by the thread
+//! that moved the pages out, when it no longer has the lock of the space; whoever wants them
+//! earlier waits. So that thread takes no lock of a space before it has set them (mover/M4). They
+//! do not change, so threads read them without a lock. A batch counts in full until it is retired.
+//! Its memory is reused.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::core::pages::{PAYLOADS, SlotNo};
 use crate::core::ranges::PageNo;
@@ -29,7 +32,9 @@ pub(crate) struct Batch {
     number: u32,
     /// The space that they left.
     pub space: SpaceId,
-    bytes: Bytes,
+    len: usize,
+    /// Those of all its pages; none if they were lost.
+    bytes: OnceLock<Bytes>,
     /// The page that each belongs to; changes when a mapping is moved.
     owners: Mutex<Vec<PageNo>>,
 }
@@ -41,19 +46,36 @@ impl Batch {
         self.number << PAGE_BITS | at as u32
     }
 
-    /// Returns the bytes of a page.
+    /// Sets the bytes of its pages, or none, if they were lost.
+    ///
+    /// # Panics
+    /// If they are set.
+    pub(crate) fn set_bytes(&self, bytes: Bytes) {
+        assert!(bytes.is_empty() || bytes.len() == self.len * PAGE);
+        self.bytes.set(bytes).expect("they are set once");
+    }
+
+    /// Waits for the bytes; returns whether they were lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.bytes.wait().is_empty()
+    }
+
+    /// Returns the bytes of pages, for which it waits.
+    ///
+    /// # Panics
+    /// If they were lost.
+    pub(crate) fn pages(&self, at: Range<usize>) -> &[u8] {
+        &self.bytes.wait()[at.start * PAGE..at.end * PAGE]
+    }
+
+    /// The same for one page.
     pub(crate) fn page(&self, at: usize) -> &[u8] {
         self.pages(at..at + 1)
     }
 
-    /// Returns the bytes of pages.
-    pub(crate) fn pages(&self, at: Range<usize>) -> &[u8] {
-        &self.bytes[at.start * PAGE..at.end * PAGE]
-    }
-
     /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() / PAGE
+        self.len
     }
 
     /// Returns the page that it is now.
@@ -86,11 +108,11 @@ impl SwapCache {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Adds a batch; `owners` has the page number of each page of `bytes`.
-    pub(crate) fn push(&mut self, space: SpaceId, bytes: Bytes, owners: Vec<PageNo>) -> Arc<Batch> {
-        assert_eq!(bytes.len(), owners.len() * PAGE);
-        let owners = Mutex::new(owners);
-        let batch = Arc::new(Batch { number: self.next, space, bytes, owners });
+    /// Adds a batch, whose bytes are to be set; `owners` has the page number of each page.
+    pub(crate) fn push(&mut self, space: SpaceId, owners: Vec<PageNo>) -> Arc<Batch> {
+        let (len, owners) = (owners.len(), Mutex::new(owners));
+        let bytes = OnceLock::new();
+        let batch = Arc::new(Batch { number: self.next, space, len, bytes, owners });
         self.next = (self.next + 1) % NUMBERS;
         self.pages += batch.len();
         self.batches.push_back(Some(Arc::clone(&batch)));
@@ -154,8 +176,8 @@ impl SwapCache {
         // A thread that still reads it keeps the memory instead.
         if let Ok(batch) = Arc::try_unwrap(batch)
             && self.spare.len() < SPARE
+            && let Some(mut bytes) = batch.bytes.into_inner()
         {
-            let mut bytes = batch.bytes;
             bytes.truncate(0);
             self.spare.push(bytes);
         }
@@ -170,7 +192,28 @@ mod tests {
     fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
         let mut bytes = cache.buffer();
         bytes.grow(pages * PAGE).fill(fill);
-        cache.push(SpaceId(u64::from(fill)), bytes, (0..pages).collect())
+        let batch = cache.push(SpaceId(u64::from(fill)), (0..pages).collect());
+        batch.set_bytes(bytes);
+        batch
+    }
+
+    #[test]
+    fn who_wants_bytes_waits_until_they_are_there_or_lost() {
+        let mut cache = SwapCache::default();
+        for is_lost in [false, true] {
+            let batch = cache.push(SpaceId(1), vec![7, 8]);
+            let (found, at) = cache.find(batch.slot(1)).unwrap();
+            let waits = std::thread::spawn(move || (!found.is_lost()).then(|| found.page(at)[0]));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert!(!waits.is_finished());
+            let mut bytes = Bytes::default();
+            if !is_lost {
+                bytes.grow(2 * PAGE).fill(3);
+            }
+            batch.set_bytes(bytes);
+            assert_eq!(waits.join().unwrap(), (!is_lost).then_some(3));
+            assert_eq!((batch.is_lost(), batch.len()), (is_lost, 2));
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ const OTHER: usize = MIB / 2;
 /// Makes the helper's calls.
 #[derive(Clone, Default)]
 struct Here {
+    /// From now on it ends while it moves pages out.
+    ends: Arc<AtomicBool>,
     /// From now on nothing that it took out can be read.
     fails: Arc<AtomicBool>,
     /// From now on each move reports less than it did.
@@ -61,11 +63,15 @@ impl Inside for Here {
             let to = sys::get(first.args[2] as usize) as usize;
             sys::advise(&(to..to + PAGE), libc::MADV_DONTNEED);
         }
+        let moves = calls.iter().any(|call| call.args[1] == Uffd::MOVE_CODE);
+        if moves && self.ends.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         Ok(())
     }
 
     fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
-        if self.fails.load(Ordering::Relaxed) {
+        if self.fails.load(Ordering::Relaxed) || self.ends.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         match crate::sys::remote::read(std::process::id() as i32, from, into) {

@@ -33,14 +33,20 @@ fn a_page_that_the_kernel_takes_from_the_staging_is_zeros() {
     world.check();
 }
 
-/// The staging is the space's own memory, which others can read.
+/// The staging is the space's own memory, which others can read: under the lock if the helper fails
+/// while it moves pages, and without it after that.
 #[test]
 fn what_is_on_its_way_out_when_the_helper_fails_comes_back() {
+    comes_back(|here| &here.ends);
+    comes_back(|here| &here.fails);
+}
+
+fn comes_back(fails: fn(&Here) -> &AtomicBool) {
     let Some(world) = World::new("what_is_on_its_way_out", 4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     let first = memory.start..memory.start + 2 * MIB;
     pages(&first).for_each(|page| fill(page, 1));
-    world.here.fails.store(true, Ordering::Relaxed);
+    fails(&world.here).store(true, Ordering::Relaxed);
     let mut rest = pages(&(first.end..memory.end));
     let managed = world.engine.space(world.space);
     let mut filled = Vec::new();
@@ -58,11 +64,16 @@ fn what_is_on_its_way_out_when_the_helper_fails_comes_back() {
 /// written.
 #[test]
 fn nothing_is_filled_in_after_pages_were_lost() {
+    nothing_is_filled_in(|here| &here.ends);
+    nothing_is_filled_in(|here| &here.fails);
+}
+
+fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) {
     let Some(world) = World::new("nothing_is_filled_in", 4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     let first = memory.start..memory.start + 8 * MIB;
     pages(&first).for_each(|page| fill(page, 1));
-    world.here.fails.store(true, Ordering::Relaxed);
+    fails(&world.here).store(true, Ordering::Relaxed);
     assert_eq!(sys::unmap(&world.staging), 0);
     let rest = first.end..memory.end;
     let fills = thread::spawn(move || pages(&rest).for_each(|page| fill(page, 1)));

@@ -41,6 +41,8 @@ struct Here {
     ends: Arc<AtomicBool>,
     /// From now on nothing that it took out can be read.
     fails: Arc<AtomicBool>,
+    /// From now on it takes long to read what it took out.
+    dawdles: Arc<AtomicBool>,
     /// From now on each move reports less than it did.
     hides: Arc<AtomicBool>,
     /// From now on the first page of what it took out is lost before it is read.
@@ -73,6 +75,9 @@ impl Inside for Here {
     fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
         if self.fails.load(Ordering::Relaxed) || self.ends.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if self.dawdles.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
         match crate::sys::remote::read(std::process::id() as i32, from, into) {
             // Memory that can only be written to.

@@ -60,6 +60,27 @@ fn comes_back(fails: fn(&Here) -> &AtomicBool) {
     world.check();
 }
 
+/// Faults find pages of batches whose bytes are still being read (mover/M4).
+#[test]
+fn pages_that_are_wanted_before_they_are_read_come_back() {
+    let Some(world) = World::new("pages_that_are_wanted", 4 * MIB) else { return };
+    let memory = world.map(2 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    world.here.dawdles.store(true, Ordering::Relaxed);
+    for round in 1..20 {
+        thread::scope(|scope| {
+            scope.spawn(|| world.request(Request::PageOut { range: memory.clone() }));
+            for page in pages(&memory) {
+                verify(page, round);
+                fill(page, round + 1);
+            }
+        });
+    }
+    let stats = world.stats();
+    assert!(stats.refaults_total > 0 && stats.evictions_total > 1000, "{stats:?}");
+    world.check();
+}
+
 /// Nobody can tell what was on its way out: it must not be taken for memory that nobody has
 /// written.
 #[test]

@@ -299,7 +299,11 @@ fn load(
     }
     let first = loads.pages()[0].0;
     let run = space.still(loads).find(|run| run.contains(&(page - first)))?;
-    let pages = first + run.start..first + run.end;
+    let mut pages = first + run.start..first + run.end;
+    // Others may have taken the room since the load began.
+    if pages.len() > shared.budget.room() {
+        pages = page..page + 1;
+    }
     let len = pages.len();
     let copy = |part: &Pages| {
         let bytes = &buffer[(part.start - first) * PAGE..][..part.len() * PAGE];
@@ -333,7 +337,12 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
         let is_read = read(shared, &loads, buffer);
         let mut space = managed.lock();
         space.end_load(number, &mut told.released);
-        if !is_read || !fill_ahead(shared, access, &mut space, &loads, buffer, &mut told.released) {
+        // Others may have taken the room since the load began.
+        let fits = loads.pages().len() <= shared.budget.room();
+        if !is_read
+            || !fits
+            || !fill_ahead(shared, access, &mut space, &loads, buffer, &mut told.released)
+        {
             break;
         }
         drop(space);

@@ -206,18 +206,21 @@ impl Evictor {
             return true;
         }
         let spaces = self.shared.all();
+        let attached = attached(&spaces);
         self.look_at_doomed(&spaces, DOOMED_MIN)
             || self.evict(&spaces)
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
             || self.shared.drop_copies(BATCH_MAX, true) > 0
-            || (self.shared.budget.is_high() && (self.waits.rest() || self.rest_without(&spaces)))
+            || (self.shared.budget.is_high()
+                && (self.waits.rest() || self.rest_without(&spaces, attached)))
     }
 
     /// Waits a moment for the spaces that have lost their helpers to get others, and asks for them;
-    /// returns false if there are no such spaces, or if that takes long.
-    fn rest_without(&self, spaces: &[Arc<Managed>]) -> bool {
+    /// returns false if that takes long, or if there are no such spaces, and no more have helpers
+    /// than `before`.
+    fn rest_without(&self, spaces: &[Arc<Managed>], before: usize) -> bool {
         let lost = |managed: &&Arc<Managed>| {
             managed.without_helper_for().is_some_and(|time| time < HELPER_MAX)
         };
@@ -225,10 +228,12 @@ impl Evictor {
         for managed in &lost {
             self.shared.tracing.attach(managed.id);
         }
-        if !lost.is_empty() {
-            std::thread::sleep(HELPER_LOOK);
+        if lost.is_empty() {
+            // One that has just got its helper is not among the lost any more.
+            return attached(spaces) > before;
         }
-        !lost.is_empty()
+        std::thread::sleep(HELPER_LOOK);
+        true
     }
 
     /// Returns whether the swap cache has room; it may hold `ahead` pages more than without
@@ -343,4 +348,9 @@ impl Evictor {
         }
         freed | self.waits.look(&self.shared)
     }
+}
+
+/// Returns how many spaces have helpers.
+fn attached(spaces: &[Arc<Managed>]) -> usize {
+    spaces.iter().filter(|managed| managed.is_attached()).count()
 }

@@ -228,9 +228,10 @@ impl Managed {
         let mut current = lock(&self.mover);
         self.helper.store(helper, Ordering::Relaxed);
         self.helper_here.store(here, Ordering::Relaxed);
-        *lock(&self.helper_ended) = None;
         *current = Some(mover);
-        self.attached.store(true, Ordering::Relaxed);
+        self.attached.store(true, Ordering::Release);
+        // At each moment it has a helper, or is seen to wait for one.
+        *lock(&self.helper_ended) = None;
     }
 
     /// Gives up the mover, of a helper that is gone.
@@ -244,8 +245,9 @@ impl Managed {
     /// Records that its helper has ended. A thread that is using it finds out; otherwise the mover
     /// is dropped.
     pub(crate) fn unattached(&self) {
-        self.attached.store(false, Ordering::Relaxed);
+        // In this order: otherwise it would be seen as a space that never had one.
         *lock(&self.helper_ended) = Some(Instant::now());
+        self.attached.store(false, Ordering::Release);
         // The helper's number was the space's while the helper lived.
         let tasks = lock(&self.tasks).clone();
         if let Some(task) = tasks.into_iter().find(|&task| proc::lives(task)) {

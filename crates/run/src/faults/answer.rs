@@ -337,12 +337,7 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
         let is_read = read(shared, &loads, buffer);
         let mut space = managed.lock();
         space.end_load(number, &mut told.released);
-        // Others may have taken the room since the load began.
-        let fits = loads.pages().len() <= shared.budget.room();
-        if !is_read
-            || !fits
-            || !fill_ahead(shared, access, &mut space, &loads, buffer, &mut told.released)
-        {
+        if !is_read || !fill_ahead(shared, access, &mut space, &loads, buffer, &mut told.released) {
             break;
         }
         drop(space);
@@ -362,6 +357,10 @@ fn fill_ahead(
     buffer: &[u8],
     released: &mut Released,
 ) -> bool {
+    // Others may have taken the room since the load began.
+    if loads.pages().len() > shared.budget.room() {
+        return false;
+    }
     let keeps = shared.copies.keeps(&shared.budget);
     for run in space.still(loads) {
         let first = loads.pages()[run.start].0;

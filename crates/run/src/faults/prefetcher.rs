@@ -124,11 +124,13 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
                 let bytes = &buffer[run.start * PAGE..run.end * PAGE];
                 fill(shared, access, &mut space, loads.pages()[run.start].0, bytes, &mut released)
             };
-            match is_read {
-                // Others may have taken the room since the load began.
-                true if loads.pages().len() > shared.budget.room() => Some(Refused::Again),
-                true => runs.find_map(&mut fill),
-                false => Some(Refused::Gone),
+            if !is_read {
+                Some(Refused::Gone)
+            } else if loads.pages().len() > shared.budget.room() {
+                // Others have taken the room since the load began.
+                Some(Refused::Again)
+            } else {
+                runs.find_map(&mut fill)
             }
         }
     };

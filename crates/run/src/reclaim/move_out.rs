@@ -11,6 +11,7 @@ use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::settle::settle;
 use crate::spaces::access::Access;
+use crate::spaces::bytes::Bytes;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::mover::{Moved, Mover, Stays};
 use crate::spaces::swap_cache::Batch;
@@ -58,12 +59,7 @@ impl Evictor {
         if taken.is_ok() && !self.victims.is_empty() {
             // Pages that a fork shares become the space's own, and are tried once more.
             taken = taken.and_then(|out| {
-                if let Some(Err(error)) = mover.as_mut().map(|mover| mover.make_own(&self.victims))
-                {
-                    // Nothing was on its way out.
-                    shared.end_helper(managed, &error);
-                    managed.drop_mover(&mut mover);
-                }
+                self.ask(managed, &mut mover, |mover| mover.make_own(&self.victims));
                 self.shared_out.clone_from(&self.victims);
                 let mut space = managed.lock();
                 drain(&shared, managed, &mut space, &mut self.answers.told);
@@ -99,11 +95,21 @@ impl Evictor {
         let out = self.move_victims(managed, current, &mut space, own)?;
         drop(space);
         let read = out.map_or(Ok(0), |out| self.read(managed, current, &out));
-        if let Some(Err(error)) = current.as_mut().map(Mover::clean) {
+        self.ask(managed, current, Mover::clean);
+        read
+    }
+
+    /// Asks the helper for what moves nothing out; gives it up if it fails.
+    fn ask(
+        &self,
+        managed: &Managed,
+        current: &mut Option<Mover>,
+        what: impl FnOnce(&mut Mover) -> io::Result<()>,
+    ) {
+        if let Some(Err(error)) = current.as_mut().map(what) {
             self.shared.end_helper(managed, &error);
             managed.drop_mover(current);
         }
-        read
     }
 
     /// Moves out the victims. Afterwards the victims are the shared ones.
@@ -149,32 +155,38 @@ impl Evictor {
         &mut self,
         managed: &Managed,
         current: &mut Option<Mover>,
-        Out { batch, places, orphaned }: &Out,
+        out: &Out,
     ) -> io::Result<usize> {
-        let mover = current.as_mut().expect("what has moved pages out is not dropped before");
-        let mut bytes = lock(&self.shared.swap_cache).buffer();
-        let mut orphaned = *orphaned;
-        let mut read = Ok(());
-        if !orphaned && let Err(error) = mover.read(places, &mut bytes) {
-            orphaned = true;
-            read = self.end_helper(managed, &error).map(drop);
-        }
-        if orphaned {
-            bytes.truncate(0);
-            let access = managed.access().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-            read =
-                read.and_then(|()| mover.read_by(access?, places, &mut bytes, reader_of(managed)));
-            managed.drop_mover(current);
-        }
-        if let Err(error) = read {
+        let bytes = self.bytes_of(managed, current, out).inspect_err(|_| {
             // Before a fault that waits for them goes on.
             managed.die();
-            bytes.truncate(0);
-            batch.set_bytes(bytes);
-            return Err(error);
+            out.batch.set_bytes(Bytes::default());
+        })?;
+        out.batch.set_bytes(bytes);
+        Ok(out.batch.len())
+    }
+
+    fn bytes_of(
+        &self,
+        managed: &Managed,
+        current: &mut Option<Mover>,
+        Out { batch: _, places, orphaned }: &Out,
+    ) -> io::Result<Bytes> {
+        let mover = current.as_mut().expect("what has moved pages out is not dropped before");
+        let mut bytes = lock(&self.shared.swap_cache).buffer();
+        let mut ended = Ok(());
+        if !orphaned {
+            match mover.read(places, &mut bytes) {
+                Ok(()) => return Ok(bytes),
+                Err(error) => ended = self.end_helper(managed, &error).map(drop),
+            }
         }
-        batch.set_bytes(bytes);
-        Ok(batch.len())
+        bytes.truncate(0);
+        let access = managed.access().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let read =
+            ended.and_then(|()| mover.read_by(access?, places, &mut bytes, reader_of(managed)));
+        managed.drop_mover(current);
+        read.map(|()| bytes)
     }
 
     /// A helper has failed in the middle of a batch: waits until it has ended. Returns what the

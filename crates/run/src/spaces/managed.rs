@@ -229,7 +229,7 @@ impl Managed {
         self.helper.store(helper, Ordering::Relaxed);
         self.helper_here.store(here, Ordering::Relaxed);
         *current = Some(mover);
-        self.attached.store(true, Ordering::Release);
+        self.attached.store(true, Ordering::Relaxed);
         // At each moment it has a helper, or is seen to wait for one.
         *lock(&self.helper_ended) = None;
     }
@@ -277,7 +277,8 @@ impl Managed {
 
     /// Returns whether pages can leave.
     pub(crate) fn is_attached(&self) -> bool {
-        self.attached.load(Ordering::Relaxed) && !self.is_dead()
+        // Pairs with the Release of `unattached`: a space seen without a helper is seen to wait.
+        self.attached.load(Ordering::Acquire) && !self.is_dead()
     }
 
     pub(crate) fn is_dead(&self) -> bool {

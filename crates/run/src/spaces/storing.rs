@@ -50,11 +50,8 @@ enum Put {
     New(Key),
 }
 
-/// Returns the pages that are in their slots; none if they were lost.
+/// Returns the pages that are in their slots.
 fn live(batch: &Batch, space: &Space) -> Vec<Live> {
-    if batch.is_lost() {
-        return Vec::new();
-    }
     let holds = |&at: &usize| space.holds(batch.owner(at), batch.slot(at));
     let live = (0..batch.len()).filter(holds);
     live.map(|at| Live { at, copy: space.copy(batch.owner(at)) }).collect()
@@ -68,7 +65,9 @@ impl Shared {
     pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
         self.make_room();
         // Its bytes may still be on their way, and a wait under the lock would hold up faults.
-        batch.is_lost();
+        if batch.is_lost() {
+            return Ok(());
+        }
         loop {
             let live = live(batch, &managed.lock());
             if live.is_empty() {
@@ -120,9 +119,9 @@ impl Shared {
             return;
         }
         let batches = lock(&self.swap_cache).of(id);
-        for batch in batches {
+        for batch in batches.iter().filter(|batch| !batch.is_lost()) {
             loop {
-                let live = live(&batch, space);
+                let live = live(batch, space);
                 if live.is_empty() {
                     break;
                 }
@@ -131,9 +130,9 @@ impl Shared {
                 };
                 // A look at others would need their locks.
                 let twins = BTreeMap::new();
-                let Ok(put) = self.put(&batch, &live, &twins, drop_copies) else { return };
+                let Ok(put) = self.put(batch, &live, &twins, drop_copies) else { return };
                 let mut released = Released::new();
-                let unused = self.settle(&batch, &live, &put, space, &mut released);
+                let unused = self.settle(batch, &live, &put, space, &mut released);
                 self.release(&released);
                 self.release_keys(unused.into_iter());
             }
@@ -184,18 +183,23 @@ impl Shared {
         twins: &BTreeMap<usize, Key>,
         mut drop_copies: impl FnMut() -> bool,
     ) -> Result<Vec<Put>, ()> {
-        let digests: Vec<_> = live.iter().map(|of| self.digests.of(batch.page(of.at))).collect();
-        let equal = |key: &Key, digest: &Digest| self.digests.get(u64::from(*key)) == *digest;
-        let kept = |(of, digest): (&Live, &Digest)| match of.copy {
-            _ if is_zero(batch.page(of.at)) => Some(Put::Zeros),
-            Some(key) => Some(key).filter(|key| equal(key, digest)).map(Put::Kept),
-            None => twins.get(&of.at).copied().filter(|key| equal(key, digest)).map(Put::Shared),
+        // How the store has each page, or the digest of one that is to be compressed.
+        let look = |of: &Live| {
+            let page = batch.page(of.at);
+            if is_zero(page) {
+                return Ok(Put::Zeros);
+            }
+            let digest = self.digests.of(page);
+            let twin = || twins.get(&of.at).copied().map(|key| (key, Put::Shared(key)));
+            let known = of.copy.map(|key| (key, Put::Kept(key))).or_else(twin);
+            let equal = known.filter(|(key, _)| self.digests.get(u64::from(*key)) == digest);
+            equal.map(|(_, put)| put).ok_or(digest)
         };
-        let kept: Vec<Option<Put>> = live.iter().zip(&digests).map(kept).collect();
+        let looked: Vec<Result<Put, Digest>> = live.iter().map(look).collect();
         let looks = live.iter().filter(|live| live.copy.is_some()).count();
-        let found = kept.iter().filter(|kept| matches!(kept, Some(Put::Kept(_)))).count();
+        let found = looked.iter().filter(|looked| matches!(looked, Ok(Put::Kept(_)))).count();
         self.copies.looked(looks, found);
-        let wanted = kept.iter().filter(|kept| kept.is_none()).count();
+        let wanted = looked.iter().filter(|looked| looked.is_err()).count();
         let mut keys: Vec<Key> = Vec::with_capacity(wanted);
         loop {
             let mut of = lock(&self.keys);
@@ -206,10 +210,11 @@ impl Shared {
             }
         }
         let mut free = keys.iter();
-        let put = live.iter().zip(digests).zip(kept).map(|((live, digest), kept)| {
-            if let Some(kept) = kept {
-                return Ok(kept);
-            }
+        let put = live.iter().zip(looked).map(|(live, looked)| {
+            let digest = match looked {
+                Ok(put) => return Ok(put),
+                Err(digest) => digest,
+            };
             let key = *free.next().ok_or(StoreError::Full)?;
             self.compress(key, batch.page(live.at), &mut drop_copies)?;
             self.digests.set(u64::from(key), digest);

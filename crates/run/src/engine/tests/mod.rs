@@ -59,15 +59,14 @@ impl Inside for Here {
                 *result = hide(call)?;
             }
         }
-        if let Some(first) = calls.iter().find(|call| call.args[1] == Uffd::MOVE_CODE)
-            && self.loses.load(Ordering::Relaxed)
-        {
-            let to = sys::get(first.args[2] as usize) as usize;
-            sys::advise(&(to..to + PAGE), libc::MADV_DONTNEED);
-        }
-        let moves = calls.iter().any(|call| call.args[1] == Uffd::MOVE_CODE);
-        if moves && self.ends.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::BrokenPipe.into());
+        if let Some(first) = calls.iter().find(|call| call.args[1] == Uffd::MOVE_CODE) {
+            if self.loses.load(Ordering::Relaxed) {
+                let to = sys::get(first.args[2] as usize) as usize;
+                sys::advise(&(to..to + PAGE), libc::MADV_DONTNEED);
+            }
+            if self.ends.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
         }
         Ok(())
     }

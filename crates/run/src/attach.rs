@@ -23,7 +23,7 @@ pub struct AttachOptions {
     pub running: Vec<Running>,
     /// The most bytes of their anonymous memory that may be resident, as for a run.
     pub limit_bytes: u64,
-    /// The pool that holds compressed pages.
+    /// The pool that holds compressed pages, as for a run.
     pub pool: Box<dyn Pool>,
     /// The store over it, as for a run.
     pub store: StoreOptions,

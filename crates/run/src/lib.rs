@@ -64,7 +64,9 @@ pub use self::{
     attach::{AttachOptions, attach},
     control::{Control, State},
     manage::{RunError, manage},
-    options::{Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged},
+    options::{
+        Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged, page_size,
+    },
     permission::{Access, Denied, access, may_follow_forks, may_trace},
     running::{Refused, Running},
     sys::inherited::{Files, Inherited, MemoryLimits, die_of, tell},

@@ -4,11 +4,18 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use zfold_figures::Quantiles;
-use zfold_pool::{Pool, builders};
+use zfold_pool::{PageSize, Pool, builders};
 use zfold_store::StoreOptions;
 
 use crate::figures::Figures;
 use crate::sys::inherited::Inherited;
+use zfold_uffd::page::page_len;
+
+/// Returns the page size of a run, and so of its pool: the system's.
+#[must_use]
+pub fn page_size() -> PageSize {
+    PageSize::new(page_len()).expect("a page of Linux has 4, 16 or 64 KiB on these processors")
+}
 
 /// A program to run under a limit.
 #[derive(Debug)]
@@ -23,7 +30,7 @@ pub struct RunOptions {
     pub limit_bytes: u64,
     /// The signals and standard streams that the program is started with.
     pub inherited: Inherited,
-    /// The pool that holds what is compressed.
+    /// The pool that holds what is compressed, in pages of [`page_size`].
     pub pool: Box<dyn Pool>,
     /// The store over it: codec, its own limit, where it writes back to. The number of slots is
     /// set by the run.

@@ -8,14 +8,12 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
-use rustix::param::page_size;
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, pidfd_getfd, pidfd_open, waitpid,
 };
 
 use crate::sys::proc::Status;
 use crate::sys::{process, ptrace};
-use zfold_uffd::page::PAGE;
 use zfold_uffd::{Faults, Features, Uffd};
 
 const DEVICE: &str = "/dev/userfaultfd";
@@ -35,12 +33,6 @@ pub enum Denied {
     /// This kernel has no userfaultfd, or none with `UFFDIO_MOVE` (Linux 6.8).
     #[error("this kernel cannot move pages by userfaultfd; Linux 6.8 or later is needed")]
     Kernel,
-    /// The kernel has pages of so many bytes.
-    #[error(
-        "this kernel has pages of {} KiB, and a run needs 4 KiB; boot a kernel with pages of 4 KiB",
-        .0 >> 10
-    )]
-    Pages(usize),
     /// It is not permitted.
     #[error(
         "not permitted to handle the kernel's own page faults; grant it with: \
@@ -72,9 +64,6 @@ pub enum Denied {
 /// # Errors
 /// What is missing; the message names the command that grants it.
 pub fn access() -> Result<Access, Denied> {
-    if page_size() != PAGE {
-        return Err(Denied::Pages(page_size()));
-    }
     // Nobody is sent for a right that this kernel has no use for.
     if may_move().is_some_and(|may| !may) {
         return Err(Denied::Kernel);
@@ -163,7 +152,6 @@ mod tests {
             (Denied::Descriptors(error()), "pidfd_getfd"),
             (Denied::Filters(error()), "seccomp"),
             (Denied::Traced, "strace"),
-            (Denied::Pages(16 << 10), "pages of 16 KiB"),
         ] {
             assert!(denied.to_string().contains(word), "{denied}");
         }

@@ -36,7 +36,7 @@
 extern char **environ;
 static const char *self;
 
-#define PAGE 4096ul
+#define PAGE ((unsigned long)sysconf(_SC_PAGESIZE))
 #define AT ((char *)0x100000000000)
 #define PRIVATE (MAP_PRIVATE | MAP_ANONYMOUS)
 #define RW (PROT_READ | PROT_WRITE)

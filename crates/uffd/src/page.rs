@@ -1,10 +1,15 @@
-//! Page sizes: that of the system, which regions use, and the one that runs and guests need.
+//! Page sizes: that of the system, which regions and runs use, and that of guests' images.
 
 use std::io;
 use std::sync::OnceLock;
 
-/// Bytes of a page of a run, and of a guest's image.
+/// Bytes of a page of a guest's image.
 pub const PAGE: usize = 4096;
+
+/// Bytes of the smallest page that a system with this processor may have.
+pub const PAGE_LEN_MIN: usize = 4 << 10;
+/// Bytes of the largest.
+pub const PAGE_LEN_MAX: usize = if cfg!(target_arch = "x86_64") { PAGE_LEN_MIN } else { 64 << 10 };
 
 /// Returns the bytes of a page of the system.
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +21,11 @@ pub const fn page_len() -> usize {
 #[cfg(not(target_arch = "x86_64"))]
 pub fn page_len() -> usize {
     rustix::param::page_size()
+}
+
+/// Returns how many pages of the system so many bytes are, rounded down; at least one.
+pub fn pages_in(bytes: usize) -> usize {
+    (bytes / page_len()).max(1)
 }
 
 /// Returns whether a page is all zeros.
@@ -42,7 +52,7 @@ pub fn unreadable() -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let hint = std::ptr::without_provenance_mut(LOW);
     // SAFETY: without MAP_FIXED, a fresh mapping overlaps nothing, wherever it is requested.
-    let base = unsafe { libc::mmap(hint, PAGE, libc::PROT_NONE, flags, -1, 0) };
+    let base = unsafe { libc::mmap(hint, page_len(), libc::PROT_NONE, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

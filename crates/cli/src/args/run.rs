@@ -32,7 +32,7 @@ Examples:
 
 zfold check says whether runs work here, and what to do if they do not.
 
-Needs Linux 6.8 on x86-64 or aarch64 (pages of 4 KiB), and the right to handle page faults that the
+Needs Linux 6.8 on x86-64 or aarch64, and the right to handle page faults that the
 kernel itself takes. Root has it; either of these commands grants it to others:
     sudo setfacl -m u:$USER:rw /dev/userfaultfd      to this user, until the next boot
     sudo sysctl vm.unprivileged_userfaultfd=1        to everybody, until the next boot

@@ -9,12 +9,14 @@ mod view;
 mod watch;
 mod work;
 
+use rustix::param::page_size;
+
 use crate::args::{DemoArgs, DemoFormat};
 use crate::check::need::{Need, Use};
 use crate::check::{lacking, works};
 use crate::run;
 use crate::shared::exit::{self, Failure};
-use crate::shared::size::{PAGE_LEN, at_least};
+use crate::shared::size::at_least;
 use figures::{Document, SCHEMA, Way, text};
 use view::View;
 use watch::Started;
@@ -27,7 +29,8 @@ const SIZE_MIN: u64 = 16 << 20;
 /// Shows the demo.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     at_least("--size", args.size.0, SIZE_MIN)?;
-    let size = args.size.0 / PAGE_LEN * PAGE_LEN;
+    let page = page_size() as u64;
+    let size = args.size.0 / page * page;
     let limit = size / 4;
     let needs = run::needs();
     let missing: Vec<Need> = match works(&needs, Use::Run) {

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
 use zfold_compare::proc::{Stat, bytes};
 
@@ -15,7 +16,6 @@ use crate::control::client::Client;
 use crate::control::state::RunState;
 use crate::shared::exit::Failure;
 use crate::shared::secret::without_own_variables;
-use crate::shared::size::PAGE_LEN;
 
 /// zfold itself, whatever has its name by now.
 const ZFOLD: &str = "/proc/self/exe";
@@ -166,7 +166,7 @@ impl Started {
                 let report =
                     said.lines().find_map(|line| serde_json::from_str::<Report>(line).ok());
                 let report = report.ok_or_else(|| failed("the run", status, &said))?;
-                let pages_bytes = report.peak_stored_pages * PAGE_LEN;
+                let pages_bytes = report.peak_stored_pages * page_size() as u64;
                 Some(Stored::new(pages_bytes, report.peak_stored_bytes))
             }
             (None, false) => None,

@@ -11,7 +11,7 @@ use zfold_store::CodecKind;
 
 use super::page::{PAGE, fill, update, verified};
 use crate::shared::exit::{self, Failure, Form};
-use crate::shared::size::{PAGE_LEN, parse_size};
+use crate::shared::size::parse_size;
 
 /// The first argument of this program.
 pub(crate) const NAME: &str = "demo-work";
@@ -46,8 +46,8 @@ impl Held {
     fn of(region: &Region) -> Self {
         let stats = region.stats();
         Self {
-            resident_bytes: stats.resident_pages * PAGE_LEN,
-            stored_pages_bytes: (stats.stored_pages + stats.copied_pages) * PAGE_LEN,
+            resident_bytes: stats.resident_pages * stats.page_bytes,
+            stored_pages_bytes: (stats.stored_pages + stats.copied_pages) * stats.page_bytes,
             stored_bytes: stats.store_bytes,
         }
     }

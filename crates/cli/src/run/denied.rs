@@ -36,7 +36,6 @@ pub(super) fn grants(denied: &Denied) -> Vec<String> {
         Denied::Permission | Denied::Tracing(_) | Denied::Descriptors(_) | Denied::Filters(_) => {
             here(denied).into_iter().chain(containers()).collect()
         }
-        Denied::Pages(_) => vec!["boot a kernel with pages of 4 KiB".to_owned()],
         _ => Vec::new(),
     }
 }

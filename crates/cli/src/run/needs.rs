@@ -73,7 +73,6 @@ fn of_kernel(denied: Option<&Denied>) -> Vec<Need> {
             "this kernel cannot move pages by userfaultfd".to_owned(),
             &["boot Linux 6.8 or later".to_owned()],
         )],
-        Some(Denied::Pages(_)) => vec![need("pages of 4 KiB", &[Use::Run], denied, "")],
         denied => vec![
             Need::found(moves.0, &moves.1, true, "Linux 6.8 or later"),
             need(
@@ -112,19 +111,4 @@ fn wishes(has_access: bool) -> [Need; 2] {
         }
     };
     [forks, filters]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_kernel_with_other_pages_nothing_else_is_said() {
-        let needs = of_kernel(Some(&Denied::Pages(16 << 10)));
-        let text = format!("{needs:?}");
-        assert!(needs.len() == 1 && needs[0].blocks(Use::Run), "{text}");
-        for part in ["this kernel has pages of 16 KiB", "boot a kernel with pages of 4 KiB"] {
-            assert!(text.contains(part), "no {part:?} in {text}");
-        }
-    }
 }

@@ -118,7 +118,7 @@ impl RunPlan {
     /// # Errors
     /// The pool or the backing cannot be had.
     pub(super) fn store(&self) -> Result<Stored, Failure> {
-        let mut pool = PoolOptions::new(self.allocator);
+        let mut pool = PoolOptions::new(self.allocator).with_page_size(zfold_run::page_size());
         if let Some(limit) = getrlimit(Resource::As).current {
             // With the tables beside it a quarter. The rest is for threads, and for what is known
             // of each page.

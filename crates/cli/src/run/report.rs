@@ -13,7 +13,6 @@ use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::figures;
 use crate::shared::file::NewFile;
-use crate::shared::size::PAGE_LEN;
 use crate::shared::table::{Row, count, size, table, time};
 
 /// Length of the longest bar.
@@ -95,7 +94,7 @@ fn rows(record: &Record, title: &str) -> Vec<Row> {
 }
 
 fn memory(record: &Record) -> Vec<Row> {
-    let pages_bytes = record.figures.peak_stored_pages * PAGE_LEN;
+    let pages_bytes = record.figures.peak_stored_pages * zfold_run::page_size().bytes() as u64;
     let ratio = match record.figures.peak_stored_bytes {
         _ if pages_bytes == 0 => "-".to_owned(),
         0 => "-".to_owned(),

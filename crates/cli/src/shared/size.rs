@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::shared::exit::Failure;
 
-/// Length of a page in bytes.
+/// Length in bytes of a page of a disk, or of a guest's image.
 pub(crate) const PAGE_LEN: u64 = 4096;
 
 const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];

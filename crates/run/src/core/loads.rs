@@ -6,9 +6,17 @@ use std::ops::Range;
 
 use super::pages::{Key, SlotNo};
 use super::ranges::{PageNo, Pages};
+use zfold_uffd::page::{PAGE_LEN_MIN, pages_in};
 
-/// Most pages of a load.
-pub(crate) const LOADS_MAX: usize = 16;
+/// Bytes of the largest load.
+pub(crate) const LOADS_BYTES: usize = 64 << 10;
+/// Most pages of a load, whatever their size.
+const LOADS_MAX: usize = LOADS_BYTES / PAGE_LEN_MIN;
+
+/// Returns the most pages of a load.
+pub(crate) fn loads_max() -> usize {
+    pages_in(LOADS_BYTES)
+}
 
 /// Pages that are to be loaded, in order, and their keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +34,7 @@ impl Loads {
 
     /// Returns whether there is no more room.
     pub(crate) fn is_full(&self) -> bool {
-        self.len == LOADS_MAX
+        self.len == loads_max()
     }
 
     /// Puts the last page first.
@@ -144,8 +152,9 @@ mod tests {
         assert_eq!(runs, [0..1, 2..3, 3..5, 5..6]);
         loads.reverse();
         assert_eq!((loads.pages()[0], loads.pages().len()), ((20, 20), 6));
-        (0..10).for_each(|page| loads.push(page, 0));
-        assert!(loads.is_full());
         assert!(loads.runs(|_, _| false).next().is_none());
+        let mut full = Loads::default();
+        (0..loads_max()).for_each(|page| full.push(page, 0));
+        assert!(full.is_full());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Number of a page: its address divided by the page size.
 pub(crate) type PageNo = usize;
@@ -12,18 +12,18 @@ pub(crate) type Pages = Range<PageNo>;
 
 /// Returns the page that an address lies in.
 pub(crate) fn page_of(address: usize) -> PageNo {
-    address / PAGE
+    address / page_len()
 }
 
 /// Returns the pages of a range of bytes, which are whole pages.
 pub(crate) fn pages_of(bytes: &Range<usize>) -> Pages {
-    debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
-    bytes.start / PAGE..bytes.end / PAGE
+    debug_assert!(bytes.start.is_multiple_of(page_len()) && bytes.end.is_multiple_of(page_len()));
+    bytes.start / page_len()..bytes.end / page_len()
 }
 
 /// Returns the bytes of a range of pages.
 pub(crate) fn bytes_of(pages: &Pages) -> Range<usize> {
-    pages.start * PAGE..pages.end * PAGE
+    pages.start * page_len()..pages.end * page_len()
 }
 
 /// Returns the intersection of two ranges; may be empty.

@@ -7,13 +7,14 @@
 //! window was wasted.
 
 use super::ranges::{PageNo, Pages};
+use zfold_uffd::page::pages_in;
 
 /// Sequences that are followed at the same time.
 const STREAMS: usize = 8;
 
-/// Most pages that a fault reads ahead, and most while nearly all of them are wasted.
-pub(crate) const WINDOW_MAX: usize = 128;
-const WINDOW_MIN: usize = 8;
+/// Bytes that a fault reads ahead at most, and at most while nearly all of them are wasted.
+const WINDOW_MAX: usize = 512 << 10;
+const WINDOW_MIN: usize = 32 << 10;
 
 /// The number of recent read-ahead pages over which the share of useful ones is computed.
 const REMEMBERED: usize = 2048;
@@ -23,6 +24,11 @@ const PATIENCE: u64 = 4;
 
 /// Most pages from one fault to the next that count as a step of a sequence.
 const STEP_MAX: isize = 64;
+
+/// Returns the most pages that a fault reads ahead.
+pub(crate) fn window_max() -> usize {
+    pages_in(WINDOW_MAX)
+}
 
 /// Sequences of faults in one address space.
 #[derive(Debug, Clone, Default)]
@@ -171,13 +177,13 @@ impl Streams {
     /// Returns the most steps that the next fault of any sequence should cover.
     fn most(&self) -> usize {
         let all = self.used + self.unused;
-        match (self.used * 8).checked_div(all) {
+        pages_in(match (self.used * 8).checked_div(all) {
             None | Some(7..) => WINDOW_MAX,
             Some(6) => WINDOW_MAX / 2,
             Some(4 | 5) => WINDOW_MAX / 4,
             Some(2 | 3) => WINDOW_MAX / 8,
             Some(0 | 1) => WINDOW_MIN,
-        }
+        })
     }
 
     /// Returns the sequence that a fault at `page` continues, or may continue, and its step then.
@@ -219,14 +225,13 @@ mod tests {
                 windows.push(window);
                 page = page.wrapping_add_signed(way * window.cast_signed());
             }
-            let expected: &[usize] = match way {
-                1 | -1 => &[1, 2, 4, 8, 16, 32, 64, 128, 128, 128, 128],
-                // The step is known only after a third fault.
-                _ => &[1, 1, 2, 4, 8, 16, 32, 64, 128, 128, 128],
-            };
+            // Other steps are known only after a third fault.
+            let unknown = if way.abs() == 1 { 0 } else { 1 };
+            let doubled = |at: usize| window_max().min(1 << at.saturating_sub(unknown));
+            let expected: Vec<_> = (0..11).map(doubled).collect();
             assert_eq!(windows, expected, "in steps of {way}");
             assert_eq!(fault(&mut streams, page + 1000), 1, "it is not of it");
-            assert_eq!(fault(&mut streams, page), 128, "it goes on");
+            assert_eq!(fault(&mut streams, page), window_max(), "it goes on");
         }
     }
 
@@ -272,7 +277,7 @@ mod tests {
         let mut page = 0;
         for round in 0..20 {
             let window = fault(&mut streams, page);
-            assert_eq!(window, 128.min(1 << round.min(7)));
+            assert_eq!(window, window_max().min(1 << round));
             page += window;
             // Half as many as it survives.
             for other in 0..2 * window {
@@ -300,6 +305,6 @@ mod tests {
         let (brought, _) = runs(20, 0);
         assert!(brought < 1.6, "{brought} for each page that is used");
         let (brought, most) = runs(2000, 100_000_000);
-        assert!(brought < 1.1 && most == 128, "{brought}, {most}");
+        assert!(brought < 1.1 && most == window_max(), "{brought}, {most}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 use crate::engine::Engine;
 use crate::figures::Figures;
@@ -15,7 +15,7 @@ impl Engine {
     pub(crate) fn figures(&self) -> Figures {
         let Shared { budget, counters, .. } = &*self.shared;
         let (spaces, store) = (self.shared.all(), self.store().stats());
-        let bytes = |pages: usize| (pages * PAGE) as u64;
+        let bytes = |pages: usize| (pages * page_len()) as u64;
         let (counted, faults) = (counters.read(), self.shared.latency.quantiles());
         let (now, peak) = lock(&self.shared.kinds).bytes();
         let [locked_bytes, protected_bytes, left_open_bytes, ..] = now;
@@ -28,7 +28,7 @@ impl Engine {
             resident_bytes: bytes(budget.charge()),
             peak_charge_bytes: bytes(budget.peak()),
             stored_pages,
-            stored_pages_bytes: stored_pages * PAGE as u64,
+            stored_pages_bytes: stored_pages * page_len() as u64,
             stored_bytes,
             copied_pages: budget.copied() as u64,
             store_limit_bytes: self.store().tunables().limit_bytes.unwrap_or(0),
@@ -61,7 +61,7 @@ impl Engine {
 
     /// Returns how many bytes are resident, without copies, and how many the store holds.
     pub(crate) fn taken(&self) -> (u64, u64) {
-        ((self.shared.budget.resident() * PAGE) as u64, self.store().held_bytes())
+        ((self.shared.budget.resident() * page_len()) as u64, self.store().held_bytes())
     }
 
     /// Returns the report of a run that took `wall`.

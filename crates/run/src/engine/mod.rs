@@ -43,7 +43,7 @@ use crate::spaces::polls::Polls;
 use crate::spaces::shared::Shared;
 use crate::spaces::signal::Signal;
 use crate::spaces::swap_cache::SwapCache;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Options of the memory side.
 pub(crate) struct EngineOptions {
@@ -266,7 +266,7 @@ impl Memory for Engine {
         let budget = &self.shared.budget;
         let wants = |managed: &Managed| {
             budget.is_small()
-                || (budget.is_growing() && managed.charged() >= crate::limit::close::CLOSE_MIN)
+                || (budget.is_growing() && managed.charged() >= crate::limit::close::close_min())
         };
         self.shared.find(space).is_some_and(|managed| {
             managed.may_be_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
@@ -382,7 +382,7 @@ impl Memory for Engine {
     }
 
     fn fits(&self, bytes: usize) -> bool {
-        self.shared.budget.fits(bytes.div_ceil(PAGE))
+        self.shared.budget.fits(bytes.div_ceil(page_len()))
     }
 
     fn growth(&self) -> Growth {

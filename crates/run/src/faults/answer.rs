@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::thread;
 
-use crate::core::loads::{LOADS_MAX, Loads};
+use crate::core::loads::{LOADS_BYTES, Loads, loads_max};
 use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages};
-use crate::core::space::{Answer, Released, ZEROS_MAX};
+use crate::core::space::{Answer, Released, ZEROS_BYTES};
 use crate::faults::messages::{self, Told};
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::{Fault, Pending};
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::Shared;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// How often a fault that has to wait for a change is tried before it is left to the watcher.
 const TRIES: u32 = 20;
@@ -34,8 +34,8 @@ impl Answers {
     pub(crate) fn new() -> Self {
         Self {
             told: Told::default(),
-            buffer: vec![0; LOADS_MAX * PAGE],
-            zeros: vec![0; ZEROS_MAX * PAGE],
+            buffer: vec![0; LOADS_BYTES],
+            zeros: vec![0; ZEROS_BYTES],
             follow: None,
         }
     }
@@ -166,7 +166,7 @@ fn serve_locked(
 ) -> Served {
     let page = fault.page;
     let Answers { told: Told { released, .. }, zeros, .. } = answers;
-    let room = if free { LOADS_MAX } else { shared.budget.room() };
+    let room = if free { loads_max() } else { shared.budget.room() };
     let one = page..page + 1;
     let counters = &shared.counters;
     match space.fault(page, room) {
@@ -182,7 +182,7 @@ fn serve_locked(
             // The kernel's page of zeros costs no memory, but a second fault when it is written to.
             let served = fill(shared, access, space, &filling, released, |part| {
                 if fault.writes {
-                    access.copy(part.start, &zeros[..part.len() * PAGE])
+                    access.copy(part.start, &zeros[..part.len() * page_len()])
                 } else {
                     access.zero(part)
                 }
@@ -266,7 +266,7 @@ fn fill(
 
 /// Reads pages from the store; returns whether that could be done.
 pub(super) fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
-    for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(PAGE)) {
+    for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(page_len())) {
         match shared.store.load(u64::from(key), bytes) {
             Ok(true) => {}
             Ok(false) => unreachable!("a key in use holds a page"),
@@ -306,7 +306,7 @@ fn load(
     }
     let len = pages.len();
     let copy = |part: &Pages| {
-        let bytes = &buffer[(part.start - first) * PAGE..][..part.len() * PAGE];
+        let bytes = &buffer[(part.start - first) * page_len()..][..part.len() * page_len()];
         access.copy(part.start, bytes)
     };
     let filling = Filling { page, pages };
@@ -364,7 +364,7 @@ fn fill_ahead(
     let keeps = shared.copies.keeps(&shared.budget);
     for run in space.still(loads) {
         let first = loads.pages()[run.start].0;
-        let bytes = &buffer[run.start * PAGE..run.end * PAGE];
+        let bytes = &buffer[run.start * page_len()..run.end * page_len()];
         let (done, refused) = access.copy(first, bytes);
         if done > 0 {
             space.settled();

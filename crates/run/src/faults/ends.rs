@@ -22,7 +22,7 @@ use crate::spaces::asked::Work;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Most robust mutexes of a thread.
 const ENTRIES_MAX: usize = 2048;
@@ -86,7 +86,7 @@ fn is_away(space: &Held<'_>, page: PageNo) -> bool {
 
 /// The pages of `len` bytes; none where no program has any.
 fn pages_at(at: usize, len: usize) -> Pages {
-    if at >= END { 0..0 } else { page_of(at)..(at + len).div_ceil(PAGE) }
+    if at >= END { 0..0 } else { page_of(at)..(at + len).div_ceil(page_len()) }
 }
 
 /// Returns whether pages are present; false if that cannot be found out.

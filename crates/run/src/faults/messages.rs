@@ -117,7 +117,7 @@ pub(crate) fn read(
 }
 
 fn pages(range: &std::ops::Range<usize>) -> Pages {
-    page_of(range.start)..range.end.div_ceil(zfold_uffd::page::PAGE)
+    page_of(range.start)..range.end.div_ceil(zfold_uffd::page::page_len())
 }
 
 /// The space of a child, as it is now. Its keys are shared.

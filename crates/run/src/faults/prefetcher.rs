@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use crate::core::loads::{Away, LOADS_MAX};
+use crate::core::loads::{Away, LOADS_BYTES};
 use crate::core::ranges::{PageNo, Pages};
 use crate::core::space::Released;
 use crate::faults::answer::read;
@@ -24,7 +24,7 @@ use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::Needed;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::Shared;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// The part of the limit that a call may bring in (N2).
 const SHARE: usize = 2;
@@ -55,7 +55,7 @@ pub(crate) fn ask(shared: &Shared, managed: &Managed, pages: Pages) {
 
 /// Works until it is told to stop.
 pub(crate) fn run(shared: &Shared) {
-    let mut buffer = vec![0; LOADS_MAX * PAGE];
+    let mut buffer = vec![0; LOADS_BYTES];
     let mut pause = IDLE;
     while !shared.prefetcher.wait(pause) {
         pause = IDLE;
@@ -121,7 +121,7 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
             space.end_load(number, &mut released);
             let mut runs = space.still(&loads);
             let mut fill = |run: std::ops::Range<usize>| {
-                let bytes = &buffer[run.start * PAGE..run.end * PAGE];
+                let bytes = &buffer[run.start * page_len()..run.end * page_len()];
                 fill(shared, access, &mut space, loads.pages()[run.start].0, bytes, &mut released)
             };
             if !is_read {
@@ -157,9 +157,9 @@ fn fill(
     released: &mut Released,
 ) -> Option<Refused> {
     let keeps = shared.copies.keeps(&shared.budget);
-    let mut most = bytes.len() / PAGE;
+    let mut most = bytes.len() / page_len();
     while !bytes.is_empty() {
-        let (mut done, refused) = access.copy(first, &bytes[..bytes.len().min(most * PAGE)]);
+        let (mut done, refused) = access.copy(first, &bytes[..bytes.len().min(most * page_len())]);
         if done > 0 {
             let pages = first..first + done;
             space.settled();
@@ -179,7 +179,7 @@ fn fill(
             Some(_) => return refused,
         }
         first += done;
-        bytes = &bytes[done * PAGE..];
+        bytes = &bytes[done * page_len()..];
     }
     None
 }

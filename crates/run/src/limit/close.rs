@@ -28,6 +28,7 @@ use crate::spaces::managed::{Held, Managed, Survey, lock};
 use crate::spaces::maps::{Mapping, mappings, mappings_in, marked_of};
 use crate::spaces::shared::Shared;
 use crate::sys::procmap::within;
+use zfold_uffd::page::pages_in;
 
 /// Most present pages that are closed under one hold of the lock.
 const SLICE: usize = 8192;
@@ -35,9 +36,9 @@ const SLICE: usize = 8192;
 /// terabytes of which they touch little, and the check that a slice is closed makes the kernel
 /// allocate a page table for it ([`look`]).
 const SLICE_SPAN: usize = 1 << 21;
-/// A mapping with fewer pages stays open, unless there are many of them: closing it would cost more
+/// A mapping with fewer bytes stays open, unless there are many of them: closing it would cost more
 /// than it gains.
-pub(crate) const CLOSE_MIN: usize = 16;
+const CLOSE_MIN: usize = 64 << 10;
 /// The pause after reading the mappings, as a multiple of the time that took; it doubles each time
 /// that there was nothing to close, up to the second number.
 const SURVEY_REST: [u32; 2] = [10, 320];
@@ -45,6 +46,11 @@ const SURVEY_REST: [u32; 2] = [10, 320];
 const OWN_REST: u32 = 50;
 /// The shortest time between two of these checks.
 const OWN_REST_MIN: Duration = Duration::from_millis(200);
+
+/// Returns the fewest pages of a mapping that is worth closing.
+pub(crate) fn close_min() -> usize {
+    pages_in(CLOSE_MIN)
+}
 
 /// Closes the mappings of an attached space that are worth it.
 pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
@@ -57,7 +63,7 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     let much = shared.budget.much();
     let mut found = false;
     for run in open {
-        if run.len() < CLOSE_MIN && managed.open() < much {
+        if run.len() < close_min() && managed.open() < much {
             break;
         }
         for part in closable(shared, managed, &run) {

@@ -10,7 +10,7 @@ use crate::spaces::kinds::{Bytes, MUCH, Seen};
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::shared::Shared;
 use crate::sys::proc::{self, Status};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// The time between two looks: the first, and the longest, to which it doubles.
 const REST: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
@@ -41,7 +41,7 @@ impl Looks {
         if began < self.due || !shared.looks {
             return;
         }
-        let limit = (shared.budget.limit() * PAGE) as u64;
+        let limit = (shared.budget.limit() * page_len()) as u64;
         let mut all: Vec<Seen> = spaces.iter().filter_map(|space| seen(space)).collect();
         let [shares, files] = [Kind::Shared, Kind::File].map(|kind| kind as usize);
         let both: u64 = all.iter().map(|one| one.bytes[shares] + one.bytes[files]).sum();
@@ -66,11 +66,11 @@ fn seen(managed: &Managed) -> Option<Seen> {
     let locked = bytes("VmLck");
     // Less pages that are also counted elsewhere, or are locked.
     let rest = |pages: usize, but: u64| {
-        let bytes = (pages * PAGE) as u64;
+        let bytes = (pages * page_len()) as u64;
         (bytes.saturating_sub(but), but.saturating_sub(bytes))
     };
     let (fixed, open) = (managed.stays(), managed.left_open());
-    let (protected, but) = rest(fixed, (managed.credit() * PAGE) as u64 + locked);
+    let (protected, but) = rest(fixed, (managed.credit() * page_len()) as u64 + locked);
     let mut found = Bytes::default();
     found[Kind::Locked as usize] = locked;
     found[Kind::Protected as usize] = protected;

@@ -22,7 +22,7 @@ use crate::spaces::shared::Shared;
 use crate::sys::proc::is_gone;
 use crate::sys::procmap::within;
 use crate::sys::remote;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Does the work, and lets the thread continue.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
@@ -125,7 +125,7 @@ fn about_to_move(
     // some before it finds one that is.
     let is_one = || {
         let vmas = within(managed.pid(), &bytes_of(pages)).unwrap_or_default();
-        vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE)
+        vmas.first().is_some_and(|vma| vma.range.end == pages.end * page_len())
     };
     // It fills the growth of locked memory before it reports the move, and nothing can be filled in
     // before that report.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::faults::answer::{Answers, answer_told};
 use crate::faults::messages::drain;
-use crate::limit::close::{CLOSE_MIN, close_open};
+use crate::limit::close::{close_min, close_open};
 use crate::limit::forks::Forks;
 use crate::limit::looks::Looks;
 use crate::limit::requests::{RETRY, perform};
@@ -22,7 +22,7 @@ use crate::spaces::asked::{Pending, Work};
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::{Statm, measure_shared, minor_faults};
 use crate::spaces::shared::Shared;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Shortest and longest time between two looks.
 const LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
@@ -196,7 +196,7 @@ impl Watcher {
 
     /// Records the usage.
     fn count(&mut self, pages: usize) {
-        self.shared.counters.peak_resident_bytes.raise((pages * PAGE) as u64);
+        self.shared.counters.peak_resident_bytes.raise((pages * page_len()) as u64);
         if pages <= self.shared.budget.limit() {
             self.above = None;
             return;
@@ -211,7 +211,7 @@ impl Watcher {
     /// Asks for large spaces to be attached.
     fn ask(&mut self, spaces: &[Arc<Managed>]) {
         self.asked.retain(|(_, since)| since.elapsed() < ASK_AGAIN);
-        let smallest = CLOSE_MIN.max(self.shared.budget.limit() / 64);
+        let smallest = close_min().max(self.shared.budget.limit() / 64);
         let can = |managed: &&Arc<Managed>| {
             !managed.is_attached()
                 && !managed.is_dead()
@@ -232,14 +232,14 @@ impl Watcher {
     fn close(&mut self, spaces: &[Arc<Managed>]) {
         let mut attached: Vec<_> = spaces
             .iter()
-            .filter(|managed| managed.is_attached() && managed.open() >= CLOSE_MIN)
+            .filter(|managed| managed.is_attached() && managed.open() >= close_min())
             .collect();
         attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
         for managed in attached {
             let last = *lock(&managed.survey);
             // A space that has grown by much is not left open just because reading its mappings is
             // expensive.
-            let much = CLOSE_MIN.max(self.shared.budget.much());
+            let much = close_min().max(self.shared.budget.much());
             let due = last.is_none_or(|last| {
                 last.due <= Instant::now() || managed.open() >= last.left + much
             });
@@ -259,7 +259,7 @@ fn next_after(began: Instant, took: Duration, rest: Duration) -> Instant {
 
 /// Returns how long a program takes at least to touch so many pages.
 fn time_to_touch(pages: usize) -> Duration {
-    Duration::from_nanos(((pages * PAGE) as u64).saturating_mul(1_000_000_000) / GROWTH)
+    Duration::from_nanos(((pages * page_len()) as u64).saturating_mul(1_000_000_000) / GROWTH)
 }
 
 /// Subtracts from the credit the pages that writes may have copied since the last look, so that a

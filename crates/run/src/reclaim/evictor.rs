@@ -22,7 +22,7 @@ use crate::spaces::again::Again;
 use crate::spaces::asked::{PageOut, Pending};
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::{mappings_in, marked_of};
-use crate::spaces::mover::BATCH_MAX;
+use crate::spaces::mover::batch_max;
 use crate::spaces::shared::Shared;
 use zfold_uffd::policy::Haste;
 
@@ -139,7 +139,7 @@ impl Evictor {
         let next = if managed.is_attached() {
             let range = pages.clone();
             self.move_out(&managed, |space, kept, victims| {
-                space.pick_in(&range, BATCH_MAX, kept, victims)
+                space.pick_in(&range, batch_max(), kept, victims)
             })
             .1
         } else {
@@ -212,7 +212,7 @@ impl Evictor {
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
-            || self.shared.drop_copies(BATCH_MAX, true) > 0
+            || self.shared.drop_copies(batch_max(), true) > 0
             || (self.shared.budget.is_high()
                 && (self.waits.rest() || self.rest_without(&spaces, attached)))
     }
@@ -259,7 +259,7 @@ impl Evictor {
         // Pages that leave go to the swap cache first, and free no memory until they are
         // compressed.
         let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
-        let max = wanted.min(BATCH_MAX);
+        let max = wanted.min(batch_max());
         let mut passes = 0;
         while passes < attached.len() * Haste::ROUNDS {
             let managed = attached[at];

@@ -13,7 +13,7 @@ use crate::core::ranges::{PageNo, Pages, bytes_of, common, pages_of};
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::retire::retire;
 use crate::spaces::managed::Managed;
-use crate::spaces::mover::BATCH_MAX;
+use crate::spaces::mover::batch_max;
 use crate::sys::procmap::{self, WRITE};
 
 /// How often to check whether a retry is needed while there is room.
@@ -72,7 +72,7 @@ impl Evictor {
         while !range.is_empty() && self.shared.budget.is_above_low() {
             let rest = range.clone();
             let (moved, next) = self.move_out(managed, |space, kept, victims| {
-                space.pick_in(&rest, BATCH_MAX, kept, victims)
+                space.pick_in(&rest, batch_max(), kept, victims)
             });
             out += moved;
             range.start = next.unwrap_or(range.end);

@@ -25,7 +25,7 @@ use crate::reclaim::fixed::parts;
 use crate::reclaim::retire::retire;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::may_be_locked;
-use crate::spaces::mover::BATCH_MAX;
+use crate::spaces::mover::batch_max;
 use crate::sys::process::is_there;
 use crate::sys::procmap::{self, WRITE};
 
@@ -115,7 +115,7 @@ impl Evictor {
             self.victims.clear();
             let next = {
                 let kept = lock(&managed.kept);
-                space.pick_in(&range, BATCH_MAX, |page| kept.has(page), &mut self.victims)
+                space.pick_in(&range, batch_max(), |page| kept.has(page), &mut self.victims)
             };
             // Without a second try: pages that a fork shares stay.
             let taken = self.take(managed, &mut mover, space, true);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::spaces::copies::copy_bytes;
 use crate::spaces::managed::lock;
-use crate::spaces::mover::BATCH_MAX;
+use crate::spaces::mover::batch_max;
 use crate::spaces::shared::Shared;
 
 /// Most helper threads.
@@ -47,7 +47,7 @@ fn helpers() -> usize {
 
 /// Returns how many pages the swap cache may hold above its size, so that all threads have work.
 pub(crate) fn ahead(shared: &Shared) -> usize {
-    (2 * BATCH_MAX * helpers()).min(shared.swap_cache_max())
+    (2 * batch_max() * helpers()).min(shared.swap_cache_max())
 }
 
 /// Compresses the oldest batch that no other thread compresses; returns whether there was one.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::sys::pagemap::Pagemap;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 use zfold_uffd::{Event, Partial, Uffd};
 
 /// Messages that are read at once.
@@ -107,7 +107,9 @@ impl Access {
     /// are done, and why not more.
     pub(crate) fn copy(&self, first: PageNo, bytes: &[u8]) -> (usize, Option<Refused>) {
         // SAFETY: see the module.
-        outcome(bytes.len() / PAGE, unsafe { self.uffd.copy(first * PAGE, bytes, true) })
+        outcome(bytes.len() / page_len(), unsafe {
+            self.uffd.copy(first * page_len(), bytes, true)
+        })
     }
 
     /// Fills pages with zeros and wakes the waiting threads. Returns how many pages are done, and
@@ -132,7 +134,7 @@ impl Access {
 
 fn outcome(pages: usize, result: Result<(), Partial>) -> (usize, Option<Refused>) {
     let Err(partial) = result else { return (pages, None) };
-    (partial.done / PAGE, Some(refused(partial.error)))
+    (partial.done / page_len(), Some(refused(partial.error)))
 }
 
 fn refused(error: Errno) -> Refused {

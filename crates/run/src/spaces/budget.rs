@@ -15,36 +15,33 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use zfold_figures::Peak;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::{page_len, pages_in};
 use zfold_uffd::policy::{Clock, Era};
 
 use crate::link::Growth;
 
-/// Pages that a fault may take above the limit while nothing can be freed.
-const BEYOND: usize = 64;
+/// Bytes that a fault may take above the limit while nothing can be freed.
+const BEYOND: usize = 256 << 10;
 
 /// The share of the limit that a fault may bring along.
 const AHEAD_SHARE: usize = 64;
-
-/// Pages per mebibyte.
-const MIB: usize = (1 << 20) / PAGE;
 
 /// Of the pages that forks share, the part for which there must be room if the memory that the
 /// store takes has the same limit: the kernel kills when there is none.
 const COPIED_SOON: usize = 4;
 
-/// What the store leaves for pages that are resident, if both have one limit.
-const LEAST: usize = MIB * 4;
+/// Bytes that the store leaves for pages that are resident, if both have one limit.
+const LEAST: usize = 4 << 20;
 
-/// Pages that a program touches until the watcher has looked and the tracer has stopped a thread,
+/// Bytes that a program touches until the watcher has looked and the tracer has stopped a thread,
 /// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in the
 /// longer time that it takes otherwise.
-const SMALL: [usize; 2] = [MIB * 16, MIB * 64];
+const SMALL: [usize; 2] = [16 << 20, 64 << 20];
 
 /// A mapping of at least this share of the limit is checked when it is made; never one with fewer
-/// pages than the first of [`GROWTH`], and always one with as many as the second.
+/// bytes than the first of [`GROWTH`], and always one with as many as the second.
 const GROWTH_SHARE: usize = 32;
-const GROWTH: [usize; 2] = [16, MIB * 2];
+const GROWTH: [usize; 2] = [64 << 10, 2 << 20];
 
 /// The limit and the charges. Relaxed throughout: each number is used on its own; a fault may
 /// exceed the limit by what faults at the same moment take.
@@ -86,13 +83,13 @@ impl Budget {
             limit: AtomicUsize::new(pages(limit_bytes)),
             together: AtomicBool::new(false),
             held: AtomicUsize::new(0),
-            small: SMALL[usize::from(!urgent)],
+            small: pages_in(SMALL[usize::from(!urgent)]),
             raised: AtomicUsize::new(0),
             gross: AtomicUsize::new(0),
             credit: AtomicUsize::new(0),
             forking: AtomicUsize::new(0),
             copies: AtomicUsize::new(0),
-            copy_bytes: AtomicUsize::new(PAGE),
+            copy_bytes: AtomicUsize::new(page_len()),
             peak: Peak::default(),
             exhausted: AtomicBool::new(false),
             clock: Clock::default(),
@@ -107,7 +104,7 @@ impl Budget {
         }
         // Copies are charged, and the store holds them.
         let held = self.held.load(Ordering::Relaxed).saturating_sub(self.copies());
-        limit.saturating_sub(held).max(limit.min(LEAST))
+        limit.saturating_sub(held).max(limit.min(pages_in(LEAST)))
     }
 
     /// Changes the limit. Threads that act on it look again soon, or the caller wakes them.
@@ -154,12 +151,12 @@ impl Budget {
 
     fn attach(&self) -> usize {
         let limit = self.limit();
-        limit.saturating_sub((limit * 2 / 5).clamp(self.small, MIB * 96))
+        limit.saturating_sub((limit * 2 / 5).clamp(self.small, pages_in(96 << 20)))
     }
 
     fn near(&self) -> usize {
         let limit = self.limit();
-        limit.saturating_sub((limit / 4).clamp(MIB, MIB * 32))
+        limit.saturating_sub((limit / 4).clamp(pages_in(1 << 20), pages_in(32 << 20)))
     }
 
     fn high(&self) -> usize {
@@ -189,7 +186,7 @@ impl Budget {
 
     /// Returns how many pages of memory their copies take.
     pub(crate) fn copies(&self) -> usize {
-        (self.copied() * self.copy_bytes.load(Ordering::Relaxed)).div_ceil(PAGE)
+        (self.copied() * self.copy_bytes.load(Ordering::Relaxed)).div_ceil(page_len())
     }
 
     /// Changes the number of pages with copies: `to` instead of `from`.
@@ -266,8 +263,8 @@ impl Budget {
 
     /// Returns the growth that is checked when it happens.
     pub(crate) fn growth(&self) -> Growth {
-        let pages = (self.limit() / GROWTH_SHARE).clamp(GROWTH[0], GROWTH[1]);
-        Growth { mapping_bytes: (pages * PAGE) as u32, all: self.is_small() }
+        let bytes = (self.limit() / GROWTH_SHARE).saturating_mul(page_len());
+        Growth { mapping_bytes: bytes.clamp(GROWTH[0], GROWTH[1]) as u32, all: self.is_small() }
     }
 
     /// Returns from how many pages on open memory is worth closing.
@@ -284,7 +281,7 @@ impl Budget {
     pub(crate) fn room(&self) -> usize {
         let room = (self.limit() + self.raised()).saturating_sub(self.charge());
         if room == 0 && self.exhausted.load(Ordering::Relaxed) {
-            return BEYOND;
+            return pages_in(BEYOND);
         }
         room
     }
@@ -342,33 +339,38 @@ impl Budget {
 }
 
 fn pages(bytes: u64) -> usize {
-    usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX >> 1)
+    usize::try_from(bytes / page_len() as u64).unwrap_or(usize::MAX >> 1)
 }
 
 /// Pages from the limit down to the mark where the evictor starts, and from there to where it
 /// stops.
 fn margin(limit: usize) -> usize {
-    (limit / 32).clamp(16.min(limit / 4), 2048)
+    (limit / 32).clamp(16.min(limit / 4), pages_in(8 << 20))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Pages of a mebibyte.
+    fn mib() -> usize {
+        pages_in(1 << 20)
+    }
+
     #[test]
     fn room_ends_at_the_limit_and_opening_before_it() {
         let budget = Budget::new(64 << 20, true);
-        let limit = 16384;
+        let limit = mib() * 64;
         assert_eq!((budget.limit(), budget.room()), (limit, limit));
         assert!(budget.fits(limit / 4 * 3) && !budget.fits(limit / 4 * 3 + 1));
         budget.change(0, limit - 6);
         assert_eq!((budget.charge(), budget.room()), (limit - 6, 6));
         assert!(budget.is_growing() && budget.is_near() && budget.is_high());
-        assert!(budget.excess() > 500 && budget.headroom() == 0);
+        assert!(budget.excess() > limit / 33 && budget.headroom() == 0);
         budget.change(limit - 6, limit + 44);
         assert_eq!(budget.room(), 0);
         budget.set_exhausted(true);
-        assert_eq!(budget.room(), BEYOND, "nothing to wait for");
+        assert_eq!(budget.room(), pages_in(BEYOND), "nothing to wait for");
         budget.change_credit(0, limit / 2);
         assert_eq!((budget.charge(), budget.gross()), (limit / 2 + 44, limit + 44));
         assert_eq!(budget.peak(), limit + 44);
@@ -378,10 +380,10 @@ mod tests {
     #[test]
     fn the_marks_follow_the_limit() {
         let budget = Budget::new(256 << 20, true);
-        budget.change(0, (128 << 20) / PAGE);
+        budget.change(0, (128 << 20) / page_len());
         assert!(!budget.is_high() && budget.room() > 0);
         budget.set_limit(64 << 20);
-        assert!(budget.is_high() && budget.is_near() && budget.excess() > (64 << 20) / PAGE);
+        assert!(budget.is_high() && budget.is_near() && budget.excess() > (64 << 20) / page_len());
         assert_eq!(budget.room(), 0);
         budget.set_limit(256 << 20);
         assert!(!budget.is_near() && budget.room() > 0);
@@ -391,28 +393,32 @@ mod tests {
     fn what_the_store_takes_is_off_the_limit_at_once() {
         let budget = Budget::new(64 << 20, true);
         budget.set_limit_together(64 << 20);
-        budget.change(0, MIB * 40);
-        assert_eq!((budget.limit(), budget.room()), (MIB * 64, MIB * 24));
+        budget.change(0, mib() * 40);
+        assert_eq!((budget.limit(), budget.room()), (mib() * 64, mib() * 24));
         budget.set_held(16 << 20);
-        assert_eq!((budget.limit(), budget.room()), (MIB * 48, MIB * 8));
+        assert_eq!((budget.limit(), budget.room()), (mib() * 48, mib() * 8));
         // Copies of resident pages are a part of that, and count once.
-        budget.set_copy_bytes(PAGE / 4);
-        budget.change_copies(0, MIB * 16);
-        assert_eq!((budget.limit(), budget.room()), (MIB * 52, MIB * 8));
-        assert_eq!((budget.resident(), budget.charge()), (MIB * 40, MIB * 44));
+        budget.set_copy_bytes(page_len() / 4);
+        budget.change_copies(0, mib() * 16);
+        assert_eq!((budget.limit(), budget.room()), (mib() * 52, mib() * 8));
+        assert_eq!((budget.resident(), budget.charge()), (mib() * 40, mib() * 44));
         budget.set_held(40 << 20);
         assert!(budget.room() == 0 && budget.is_high());
         budget.set_held(80 << 20);
-        assert_eq!(budget.limit(), LEAST, "with none, the program would make no progress");
+        assert_eq!(
+            budget.limit(),
+            pages_in(LEAST),
+            "with none, the program would make no progress"
+        );
         // What forks share needs room to be copied.
-        budget.change_copies(MIB * 16, 0);
-        budget.change_credit(0, MIB * 32);
-        assert_eq!((budget.resident(), budget.charge()), (MIB * 8, MIB * 16));
-        budget.change_forking(0, MIB * 8);
-        assert_eq!((budget.resident(), budget.charge()), (MIB * 8, MIB * 18));
-        budget.change_forking(MIB * 8, 0);
+        budget.change_copies(mib() * 16, 0);
+        budget.change_credit(0, mib() * 32);
+        assert_eq!((budget.resident(), budget.charge()), (mib() * 8, mib() * 16));
+        budget.change_forking(0, mib() * 8);
+        assert_eq!((budget.resident(), budget.charge()), (mib() * 8, mib() * 18));
+        budget.change_forking(mib() * 8, 0);
         budget.set_limit(64 << 20);
-        assert_eq!(budget.limit(), MIB * 64, "a limit of what is resident");
+        assert_eq!(budget.limit(), mib() * 64, "a limit of what is resident");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zfold_store::Store;
 
 use crate::spaces::budget::Budget;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// The largest and the smallest share of the limit that copies may take: a few are always kept, to
 /// measure whether more would be useful.
@@ -79,7 +79,7 @@ impl Copies {
 /// less: it stays for a while after pages are freed.
 pub(crate) fn copy_bytes(store: &Store) -> usize {
     let bytes = store.payload_bytes().div_ceil(store.len().max(1));
-    usize::try_from(bytes).unwrap_or(PAGE).min(PAGE)
+    usize::try_from(bytes).unwrap_or(page_len()).min(page_len())
 }
 
 #[cfg(test)]
@@ -89,17 +89,19 @@ mod tests {
     use zfold_testing::random::Random;
 
     use super::*;
+    use crate::options::page_size;
 
     #[test]
     fn a_copy_costs_no_more_when_others_are_given_up() {
-        let pool = zfold_pool::create("copies", &PoolOptions::default()).unwrap();
+        let options = PoolOptions::default().with_page_size(page_size());
+        let pool = zfold_pool::create("copies", &options).unwrap();
         let store = Store::new(pool, &StoreOptions::new(4096, CodecKind::Lz4.into())).unwrap();
         let mut random = Random::new(1);
         for key in 0..4096 {
-            store.store(key, &random.half_noise(PAGE)).unwrap();
+            store.store(key, &random.half_noise(page_len())).unwrap();
         }
         let before = copy_bytes(&store);
-        assert!((PAGE / 4..PAGE).contains(&before), "{before}");
+        assert!((page_len() / 4..page_len()).contains(&before), "{before}");
         // One of sixteen is left, here and there, so that little of what is held can be given back.
         assert!((0..4096).filter(|key| key % 16 > 0).all(|key| store.invalidate(key)));
         let after = copy_bytes(&store);
@@ -127,7 +129,7 @@ mod tests {
     fn copies_are_kept_while_there_is_room_here_and_there() {
         let (copies, budget) = (Copies::default(), Budget::new(64 << 20, true));
         assert!(copies.keeps(&budget));
-        budget.set_copy_bytes(2048);
+        budget.set_copy_bytes(page_len() / 2);
         budget.change_copies(0, budget.limit());
         assert_eq!((budget.copies(), budget.charge()), (budget.limit() / 2, budget.limit() / 2));
         assert!(!copies.keeps(&budget));

@@ -9,11 +9,11 @@ use crate::core::ranges::{PageNo, Pages, bytes_of, page_of, pages_of};
 use crate::spaces::managed::{Managed, Sharing, lock};
 use crate::sys::proc::{self, Status};
 use crate::sys::procmap::{self, Vma};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
-/// A main stack with fewer pages stays open: the kernel makes it with 33 pages, and most programs
-/// use a few of these all the time.
-const STACK_MIN: usize = 64;
+/// A main stack with fewer bytes stays open: the kernel makes it with 132 KiB, and most programs use
+/// a few pages of these all the time.
+const STACK_MIN: usize = 256 << 10;
 
 /// A mapping that may have anonymous memory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +51,14 @@ pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
 /// # Cost
 /// Same as [`mappings_in`].
 pub(crate) fn mapping_around(pid: i32, page: PageNo) -> Option<Mapping> {
-    mapping(procmap::around(pid, page * PAGE).ok()??)
+    mapping(procmap::around(pid, page * page_len()).ok()??)
 }
 
 fn mapping(vma: Vma) -> Option<Mapping> {
     let pages = pages_of(&vma.range);
     let is_stack = vma.name == "[stack]";
     let nameless = vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
-    let other = (is_stack && pages.len() < STACK_MIN) || (vma.file && vma.is_data());
+    let other = (is_stack && vma.range.len() < STACK_MIN) || (vma.file && vma.is_data());
     let counts = vma.private && (other || is_stack || (!vma.file && nameless));
     counts.then_some(Mapping { pages, other })
 }
@@ -73,7 +73,7 @@ pub(crate) fn argument_pages(pid: i32) -> Vec<Pages> {
     const PLACES: Range<usize> = 45..49;
     let words = proc::stat_words(pid, PLACES).unwrap_or_default();
     let place = |word: &String| word.parse::<usize>().unwrap_or(0);
-    let pages = |ends: &[String]| page_of(place(&ends[0]))..place(&ends[1]).div_ceil(PAGE);
+    let pages = |ends: &[String]| page_of(place(&ends[0]))..place(&ends[1]).div_ceil(page_len());
     words.chunks_exact(2).map(pages).filter(|pages| !pages.is_empty()).collect()
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn minor_faults(pid: i32) -> Option<usize> {
 fn shared_pages(pid: i32) -> io::Result<usize> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let field = |name| proc::kib(&rollup, name).unwrap_or(0);
-    Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) as usize * 1024 / PAGE)
+    Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) as usize * 1024 / page_len())
 }
 
 /// Measures how many pages a space shares with others, and sets that as its credit; returns the
@@ -211,30 +211,30 @@ mod tests {
     #[test]
     fn only_memory_of_its_own_is_found() {
         let maps = "\
-            55d0a000-55d0c000 r-xp 00000000 08:01 1234 /usr/bin/true\n\
-            55d0d000-55d0e000 rw-p 00000000 00:00 0\n\
-            55d0e000-55d2f000 rw-p 00000000 00:00 0                          [heap]\n\
+            55d0a0000-55d0c0000 r-xp 00000000 08:01 1234 /usr/bin/true\n\
+            55d0d0000-55d0e0000 rw-p 00000000 00:00 0\n\
+            55d0e0000-55d2f0000 rw-p 00000000 00:00 0                          [heap]\n\
             7f0000000000-7f0004000000 ---p 00000000 00:00 0 \n\
-            7f0004000000-7f0004001000 rw-p 00000000 00:00 0  [anon:a name]\n\
-            7f0004001000-7f0004002000 rw-s 00000000 00:01 77 /dev/zero (deleted)\n\
-            7f0004002000-7f0004003000 rw-s 00000000 00:00 0\n\
-            7f0004003000-7f0004004000 rw-p 00003000 08:01 1235 /usr/lib/a.so\n\
-            7ffc0000-7ffe1000 rw-p 00000000 00:00 0 [stack]\n\
-            7ffe1000-7ffe3000 r-xp 00000000 00:00 0 [vdso]\n";
-        let plain = |pages| Mapping { pages, other: false };
+            7f0004000000-7f0004010000 rw-p 00000000 00:00 0  [anon:a name]\n\
+            7f0004010000-7f0004020000 rw-s 00000000 00:01 77 /dev/zero (deleted)\n\
+            7f0004020000-7f0004030000 rw-s 00000000 00:00 0\n\
+            7f0004030000-7f0004040000 rw-p 00030000 08:01 1235 /usr/lib/a.so\n\
+            7fffc0000-7fffe0000 rw-p 00000000 00:00 0 [stack]\n\
+            7fffe0000-7ffff0000 r-xp 00000000 00:00 0 [vdso]\n";
+        let plain = |bytes| Mapping { pages: pages_of(&bytes), other: false };
         assert_eq!(
             maps.lines().filter_map(procmap::parse).filter_map(mapping).collect::<Vec<_>>(),
             [
-                plain(0x55d0d..0x55d0e),
-                plain(0x55d0e..0x55d2f),
-                plain(0x7f0000000..0x7f0004000),
-                plain(0x7f0004000..0x7f0004001),
-                Mapping { other: true, ..plain(0x7f0004003..0x7f0004004) },
-                Mapping { other: true, ..plain(0x7ffc0..0x7ffe1) },
+                plain(0x5_5d0d_0000..0x5_5d0e_0000),
+                plain(0x5_5d0e_0000..0x5_5d2f_0000),
+                plain(0x7f00_0000_0000..0x7f00_0400_0000),
+                plain(0x7f00_0400_0000..0x7f00_0401_0000),
+                Mapping { other: true, ..plain(0x7f00_0403_0000..0x7f00_0404_0000) },
+                Mapping { other: true, ..plain(0x7_fffc_0000..0x7_fffe_0000) },
             ]
         );
-        let deep = procmap::parse("7ff00000-7ffe1000 rw-p 00000000 00:00 0 [stack]").unwrap();
-        assert_eq!(mapping(deep), Some(plain(0x7ff00..0x7ffe1)));
+        let deep = procmap::parse("7fff00000-7fffe0000 rw-p 00000000 00:00 0 [stack]").unwrap();
+        assert_eq!(mapping(deep), Some(plain(0x7_fff0_0000..0x7_fffe_0000)));
     }
 
     #[test]
@@ -249,12 +249,12 @@ mod tests {
         let statm = Statm::open(pid).unwrap();
         let before = statm.own_pages().unwrap();
         // So much that what other tests free meanwhile does not matter.
-        let more = vec![1_u8; 16_384 * PAGE];
-        assert!(statm.own_pages().unwrap() >= before + more.len() / PAGE / 2);
+        let more = vec![1_u8; 16_384 * page_len()];
+        assert!(statm.own_pages().unwrap() >= before + more.len() / page_len() / 2);
         assert!(Statm::open(0).is_err());
         assert!(minor_faults(pid).unwrap() > 100);
         let both = argument_pages(pid);
-        let stack = procmap::around(pid, both[0].start * PAGE).unwrap().unwrap();
+        let stack = procmap::around(pid, both[0].start * page_len()).unwrap().unwrap();
         assert!(both.len() == 2 && stack.name == "[stack]", "{both:?}");
         assert!(both.iter().all(|pages| common(pages, &pages_of(&stack.range)) == *pages));
         assert!(argument_pages(0).is_empty());

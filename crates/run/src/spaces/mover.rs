@@ -32,7 +32,7 @@ use std::ops::Range;
 use linux_raw_sys::general::uffdio_move;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
-use crate::link::{Call, Inside};
+use crate::link::{BATCH_BYTES, Call, Inside};
 use crate::spaces::access::Access;
 use crate::spaces::bytes::Bytes;
 use crate::spaces::staging::{Looked, Stagings};
@@ -40,14 +40,19 @@ use crate::sys::procmap::WRITE;
 use crate::sys::seccomp::{NO_KEY, POPULATE_WRITE};
 use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
-use zfold_uffd::page::{PAGE, is_zero};
+use zfold_uffd::page::{PAGE_LEN_MIN, is_zero, page_len, pages_in};
 
-/// Most pages of a batch, for whose moves the lock of the space is held about 60 microseconds.
-pub(crate) const BATCH_MAX: usize = 128;
+/// Most pages of a batch, whatever their size.
+const BATCH_MAX: usize = BATCH_BYTES / PAGE_LEN_MIN;
 /// Tries of a move that returns `EAGAIN` without progress.
 const TRIES: u8 = 2;
 /// The offset in the arguments of the spare page's description, which those of the stagings follow.
 const REQUESTS: usize = 12 << 10;
+
+/// Returns the most pages of a batch.
+pub(crate) fn batch_max() -> usize {
+    pages_in(BATCH_BYTES)
+}
 
 /// Why a page that was to be moved out was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +127,7 @@ impl Mover {
         others: Vec<(u8, Range<usize>)>,
         arguments: usize,
     ) -> io::Result<Self> {
-        let spare = staging.end - PAGE..staging.end;
+        let spare = staging.end - page_len()..staging.end;
         let stagings = Stagings::new(pid, staging.start..spare.start, others);
         let described = std::iter::once(&spare).chain(stagings.ranges());
         let requests = described.flat_map(|range| {
@@ -149,7 +154,7 @@ impl Mover {
         protection.is_none_or(|protection| self.stagings.of(protection | WRITE).is_some())
     }
 
-    /// Moves out pages, at most [`BATCH_MAX`]; the result is added to `moved`. Under the lock of
+    /// Moves out pages, at most [`batch_max`]; the result is added to `moved`. Under the lock of
     /// the space. `own`: they were made the space's own; otherwise a busy page stands for its
     /// neighbours.
     ///
@@ -162,7 +167,7 @@ impl Mover {
         own: bool,
         moved: &mut Moved,
     ) -> io::Result<()> {
-        assert!(pages.len() <= BATCH_MAX);
+        assert!(pages.len() <= batch_max());
         let mut jobs = self.jobs(pages);
         let mut stay = Vec::new();
         let mut emptied = 0;
@@ -209,7 +214,7 @@ impl Mover {
         for part in places.chunk_by(is_next) {
             let (into, at) = part[0];
             let from = self.stagings.slot(into, at);
-            self.inside.read(from, bytes.grow(part.len() * PAGE))?;
+            self.inside.read(from, bytes.grow(part.len() * page_len()))?;
         }
         Ok(())
     }
@@ -227,7 +232,8 @@ impl Mover {
     ) -> io::Result<()> {
         self.unregister(access)?;
         let mut places = places.iter();
-        places.try_for_each(|&(into, at)| read(self.stagings.slot(into, at), bytes.grow(PAGE)))
+        places
+            .try_for_each(|&(into, at)| read(self.stagings.slot(into, at), bytes.grow(page_len())))
     }
 
     /// After [`take`](Self::take) has failed and the helper has ended, so that nothing moves any
@@ -245,7 +251,7 @@ impl Mover {
     ) -> io::Result<()> {
         *moved = Moved::default();
         self.unregister(access)?;
-        let mut bytes = [0; PAGE];
+        let mut bytes = vec![0; page_len()];
         for (at, &page) in pages.iter().enumerate() {
             let mut found = None;
             for into in 0..self.stagings.ranges().count() {
@@ -273,7 +279,7 @@ impl Mover {
     /// Returns the staging in which a page is that was reported as not moved, if it has left (M2):
     /// one of `may_be_in`.
     fn has_left(&mut self, at: usize, may_be_in: u8) -> io::Result<Option<usize>> {
-        let mut page = [0; PAGE];
+        let mut page = vec![0; page_len()];
         for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
             self.inside.read(self.stagings.slot(into, at), &mut page)?;
             if !is_zero(&page) {
@@ -404,7 +410,7 @@ impl Mover {
         let outcomes = results.iter().zip(requests.chunks(REQUEST)).map(|(&result, request)| {
             let word = request[REQUEST - 8..].try_into().expect("8 bytes");
             // After an error without progress it holds that error, which is negative.
-            let done = usize::try_from(i64::from_ne_bytes(word)).unwrap_or(0) / PAGE;
+            let done = usize::try_from(i64::from_ne_bytes(word)).unwrap_or(0) / page_len();
             Outcome { error: if result < 0 { -result as i32 } else { 0 }, done }
         });
         Ok(outcomes.collect())

@@ -56,6 +56,7 @@ use crate::spaces::refusals::Refusals;
 use crate::spaces::signal::Signal;
 use crate::spaces::swap_cache::SwapCache;
 use crate::sys::proc;
+use zfold_uffd::page::pages_in;
 
 /// How long a space that has lost pages may take to end by itself.
 const LOST: Duration = Duration::from_secs(2);
@@ -161,7 +162,7 @@ impl Shared {
 
     /// Returns how many pages the swap cache may hold without pressure.
     pub(crate) fn swap_cache_max(&self) -> usize {
-        (self.budget.limit() / 16).min(1024)
+        (self.budget.limit() / 16).min(pages_in(4 << 20))
     }
 
     /// Wakes the evictor if the charge is too high.

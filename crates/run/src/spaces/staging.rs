@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::sys::procmap::{self, READ, WRITE};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Most ranges that are known for a staging; beyond that all are forgotten.
 const LEARNT_MAX: usize = 1024;
@@ -66,7 +66,7 @@ impl Stagings {
 
     /// Returns the address of a slot of a staging.
     pub(crate) fn slot(&self, number: usize, at: usize) -> usize {
-        self.all[number].range.start + at * PAGE
+        self.all[number].range.start + at * page_len()
     }
 
     /// Returns in which stagings pages may lie, and marks them as empty.

@@ -15,7 +15,7 @@ use crate::core::pages::{PAYLOADS, SlotNo};
 use crate::core::ranges::PageNo;
 use crate::link::SpaceId;
 use crate::spaces::bytes::Bytes;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Bits of a slot that name the page in its batch.
 const PAGE_BITS: u32 = 8;
@@ -51,7 +51,7 @@ impl Batch {
     /// # Panics
     /// If they are set.
     pub(crate) fn set_bytes(&self, bytes: Bytes) {
-        assert!(bytes.is_empty() || bytes.len() == self.len * PAGE);
+        assert!(bytes.is_empty() || bytes.len() == self.len * page_len());
         self.bytes.set(bytes).expect("they are set once");
     }
 
@@ -65,7 +65,7 @@ impl Batch {
     /// # Panics
     /// If they were lost.
     pub(crate) fn pages(&self, at: Range<usize>) -> &[u8] {
-        &self.bytes.wait()[at.start * PAGE..at.end * PAGE]
+        &self.bytes.wait()[at.start * page_len()..at.end * page_len()]
     }
 
     /// The same for one page.
@@ -191,7 +191,7 @@ mod tests {
 
     fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
         let mut bytes = cache.buffer();
-        bytes.grow(pages * PAGE).fill(fill);
+        bytes.grow(pages * page_len()).fill(fill);
         let batch = cache.push(SpaceId(u64::from(fill)), (0..pages).collect());
         batch.set_bytes(bytes);
         batch
@@ -208,7 +208,7 @@ mod tests {
             assert!(!waits.is_finished());
             let mut bytes = Bytes::default();
             if !is_lost {
-                bytes.grow(2 * PAGE).fill(3);
+                bytes.grow(2 * page_len()).fill(3);
             }
             batch.set_bytes(bytes);
             assert_eq!(waits.join().unwrap(), (!is_lost).then_some(3));
@@ -261,6 +261,6 @@ mod tests {
         drop(push(&mut cache, 1, BATCH));
         let batch = cache.take().unwrap();
         cache.retire(batch);
-        assert!(cache.buffer().capacity() >= BATCH * PAGE);
+        assert!(cache.buffer().capacity() >= BATCH * page_len());
     }
 }

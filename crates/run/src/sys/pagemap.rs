@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use linux_raw_sys::general as raw;
 
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// `PAGEMAP_SCAN`: number 16 of the type 'f', which takes and returns the structure.
 const SCAN: libc::Ioctl =
@@ -110,19 +110,20 @@ impl Pagemap {
         let mut bytes = [0; AT_ONCE * 8];
         let mut from = range.start;
         while from < range.end {
-            let wanted = ((range.end - from) / PAGE).min(AT_ONCE);
-            let got = self.file.read_at(&mut bytes[..wanted * 8], (from / PAGE * 8) as u64)? / 8;
+            let wanted = ((range.end - from) / page_len()).min(AT_ONCE);
+            let got =
+                self.file.read_at(&mut bytes[..wanted * 8], (from / page_len() * 8) as u64)? / 8;
             if got == 0 {
                 break;
             }
             let (entries, _) = bytes[..got * 8].as_chunks::<8>();
             for (at, entry) in entries.iter().enumerate() {
                 if u64::from_ne_bytes(*entry) & PRESENT_OR_SWAPPED != 0 {
-                    let page = from + at * PAGE;
-                    join(&mut found, page..page + PAGE);
+                    let page = from + at * page_len();
+                    join(&mut found, page..page + page_len());
                 }
             }
-            from += got * PAGE;
+            from += got * page_len();
         }
         Ok(found)
     }
@@ -142,20 +143,22 @@ mod tests {
 
     #[test]
     fn both_ways_find_the_pages_that_were_touched() {
-        let len = 700 * PAGE;
+        let len = 700 * page_len();
         let start = testing::window(len).start;
         assert_eq!(testing::map(start, len, true), start as i64);
         let touched = [0..1, 3..5, 100..101, 511..513, 690..700];
         for page in touched.iter().cloned().flatten() {
-            testing::put(start + page * PAGE, 1);
+            testing::put(start + page * page_len(), 1);
         }
-        let expected: Vec<_> =
-            touched.iter().map(|t| start + t.start * PAGE..start + t.end * PAGE).collect();
+        let expected: Vec<_> = touched
+            .iter()
+            .map(|t| start + t.start * page_len()..start + t.end * page_len())
+            .collect();
         let map = Pagemap::open(std::process::id() as i32).unwrap();
         let range = start..start + len;
         assert_eq!(map.read(&range).unwrap(), expected);
         assert_eq!(map.present(&range).unwrap(), expected);
-        let one = start + 3 * PAGE..start + 4 * PAGE;
+        let one = start + 3 * page_len()..start + 4 * page_len();
         assert_eq!(map.present(&one).unwrap(), vec![one]);
         assert_eq!(testing::unmap(&range), 0);
     }

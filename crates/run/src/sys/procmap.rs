@@ -184,34 +184,34 @@ pub(crate) fn parse(line: &str) -> Option<Vma> {
 mod tests {
     use super::*;
     use crate::sys::testing;
-    use zfold_uffd::page::PAGE;
+    use zfold_uffd::page::page_len;
 
     #[test]
     fn a_mapping_ends_where_its_protection_does() {
-        let start = testing::window(4 * PAGE).start;
-        assert_eq!(testing::map(start, 4 * PAGE, true), start as i64);
+        let start = testing::window(4 * page_len()).start;
+        assert_eq!(testing::map(start, 4 * page_len(), true), start as i64);
         let pid = std::process::id() as i32;
         let mut maps = Maps(File::open("/proc/self/maps").unwrap());
         let mut at = |address| maps.at_or_behind(address).unwrap().unwrap();
-        let whole = at(start + PAGE);
-        assert_eq!(whole.range, start..start + 4 * PAGE);
+        let whole = at(start + page_len());
+        assert_eq!(whole.range, start..start + 4 * page_len());
         assert!(whole.private && whole.is_data() && !whole.file && whole.name.is_empty());
-        testing::protect(&(start + PAGE..start + 2 * PAGE), false);
-        assert_eq!(at(start).range.end, start + PAGE);
-        assert_eq!(at(start + PAGE).protection, READ);
-        assert_eq!(around(pid, start + 5).unwrap().unwrap().range, start..start + PAGE);
-        let last = at(start + 3 * PAGE);
-        assert_eq!(last.range, start + 2 * PAGE..start + 4 * PAGE);
-        let parts = within(pid, &(start..start + 3 * PAGE)).unwrap();
+        testing::protect(&(start + page_len()..start + 2 * page_len()), false);
+        assert_eq!(at(start).range.end, start + page_len());
+        assert_eq!(at(start + page_len()).protection, READ);
+        assert_eq!(around(pid, start + 5).unwrap().unwrap().range, start..start + page_len());
+        let last = at(start + 3 * page_len());
+        assert_eq!(last.range, start + 2 * page_len()..start + 4 * page_len());
+        let parts = within(pid, &(start..start + 3 * page_len())).unwrap();
         let parts: Vec<_> = parts.into_iter().map(|vma| vma.range).collect();
-        let ends = [start, start + PAGE, start + 2 * PAGE, start + 3 * PAGE];
+        let ends = [start, start + page_len(), start + 2 * page_len(), start + 3 * page_len()];
         assert_eq!(parts, [ends[0]..ends[1], ends[1]..ends[2], ends[2]..ends[3]]);
         let text = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(text.lines().filter_map(parse).any(|vma| vma == last), "the other way");
-        assert_eq!(testing::unmap(&(start..start + 4 * PAGE)), 0);
+        assert_eq!(testing::unmap(&(start..start + 4 * page_len())), 0);
         assert_ne!(at(start).range.start, start);
         assert_eq!(maps.at_or_behind(usize::MAX).unwrap(), None);
-        assert_eq!(within(pid, &(start..start + 4 * PAGE)).unwrap(), []);
+        assert_eq!(within(pid, &(start..start + 4 * page_len())).unwrap(), []);
         assert!(within(0, &(0..1)).is_err());
     }
 

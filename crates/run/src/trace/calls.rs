@@ -29,10 +29,10 @@ use crate::sys::arch::{self, untagged};
 use crate::sys::process;
 use crate::sys::ptrace::Syscall;
 use crate::sys::seccomp::{GUARD_INSTALL, MOVE, WATCH};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::{PAGE_LEN_MAX, page_len};
 
 /// Beyond any address of a program, also with five levels of page tables.
-const END: usize = (1 << 56) - PAGE;
+const END: usize = (1 << 56) - PAGE_LEN_MAX;
 /// Most ranges of one call (`UIO_MAXIOV`).
 const VECTOR_MAX: usize = 1024;
 
@@ -146,8 +146,8 @@ pub(crate) fn flags_of_clone(call: &Syscall, read: Read<'_>) -> Option<u64> {
 /// beginning of a page, or if they cannot all exist.
 fn covered(at: usize, len: usize) -> Option<Range<usize>> {
     let at = untagged(at);
-    let end = at.checked_add(len.checked_next_multiple_of(PAGE)?)?;
-    (at.is_multiple_of(PAGE) && len > 0 && end <= END).then_some(at..end)
+    let end = at.checked_add(len.checked_next_multiple_of(page_len())?)?;
+    (at.is_multiple_of(page_len()) && len > 0 && end <= END).then_some(at..end)
 }
 
 /// The range of an ioctl by which the program watches memory by userfaultfd itself, or from which
@@ -185,7 +185,7 @@ fn segment(id: i32, at: usize, flags: i32) -> Option<Range<usize>> {
     if flags & libc::SHM_REMAP == 0 || at == 0 {
         return None;
     }
-    let at = if flags & libc::SHM_RND != 0 { at - at % PAGE } else { at };
+    let at = if flags & libc::SHM_RND != 0 { at - at % page_len() } else { at };
     covered(at, process::segment_len(id)?)
 }
 
@@ -201,28 +201,30 @@ mod tests {
 
     #[test]
     fn lengths_are_rounded_up() {
+        let (len, page) = (page_len(), page_len() as u64);
         assert_eq!(
-            meaning(libc::SYS_mremap, [0x1000, 1, 4097, 1, 0, 0]),
-            Meaning::Move { from: 0x1000..0x2000, len: 8192 }
+            meaning(libc::SYS_mremap, [page, 1, page + 1, 1, 0, 0]),
+            Meaning::Move { from: len..2 * len, len: 2 * len }
         );
         assert_eq!(
-            meaning(libc::SYS_madvise, [0x1000, 4097, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
-            Meaning::Before(Request::PageOut { range: 0x1000..0x3000 })
+            meaning(libc::SYS_madvise, [page, page + 1, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
+            Meaning::Before(Request::PageOut { range: len..3 * len })
         );
         assert_eq!(
-            meaning(libc::SYS_madvise, [0x1000, 1, libc::MADV_WILLNEED as u64, 0, 0, 0]),
-            Meaning::Before(Request::WillNeed { range: 0x1000..0x2000 })
+            meaning(libc::SYS_madvise, [page, 1, libc::MADV_WILLNEED as u64, 0, 0, 0]),
+            Meaning::Before(Request::WillNeed { range: len..2 * len })
         );
     }
 
     #[test]
     fn what_the_kernel_refuses_means_nothing() {
+        let page = page_len() as u64;
         for refused in [
-            meaning(libc::SYS_madvise, [0x1000, 0, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
-            meaning(libc::SYS_madvise, [0x1001, 9, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
-            meaning(libc::SYS_madvise, [0x1000, 0, libc::MADV_WILLNEED as u64, 0, 0, 0]),
-            meaning(libc::SYS_mremap, [0x1001, 4096, 8192, 1, 0, 0]),
-            meaning(libc::SYS_mremap, [0x1000, 4096, u64::MAX, 1, 0, 0]),
+            meaning(libc::SYS_madvise, [page, 0, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
+            meaning(libc::SYS_madvise, [page + 1, 9, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
+            meaning(libc::SYS_madvise, [page, 0, libc::MADV_WILLNEED as u64, 0, 0, 0]),
+            meaning(libc::SYS_mremap, [page + 1, page, 2 * page, 1, 0, 0]),
+            meaning(libc::SYS_mremap, [page, page, u64::MAX, 1, 0, 0]),
             meaning(libc::SYS_mmap, [0, u64::MAX, 3, 0x22, 0, 0]),
         ] {
             assert_eq!(refused, Meaning::Nothing);
@@ -241,8 +243,10 @@ mod tests {
 
     #[test]
     fn what_is_wiped_and_what_gets_a_guard_is_opened() {
-        let advised = |advice: i32| meaning(libc::SYS_madvise, [0x1000, 1, advice as u64, 0, 0, 0]);
-        let open = Meaning::Before(Request::Open { range: 0x1000..0x2000 });
+        let page = page_len();
+        let advised =
+            |advice: i32| meaning(libc::SYS_madvise, [page as u64, 1, advice as u64, 0, 0, 0]);
+        let open = Meaning::Before(Request::Open { range: page..2 * page });
         assert_eq!([advised(WIPE_ON_FORK), advised(GUARD_INSTALL)], [open.clone(), open]);
     }
 
@@ -254,7 +258,8 @@ mod tests {
             number: libc::SYS_process_madvise as u64,
             args: [0, 0x100, 2, guard, 0, 0],
         };
-        let entries = [0x8000_usize, 100, 0x1000, 4096];
+        let page = page_len();
+        let entries = [8 * page, 100, page, page];
         let read = |from: usize, to: &mut [u8]| {
             assert_eq!(from, 0x100);
             for (bytes, entry) in to.chunks_exact_mut(8).zip(entries) {
@@ -262,7 +267,7 @@ mod tests {
             }
             Ok(())
         };
-        let range = 0x1000..0x9000;
+        let range = page..9 * page;
         assert_eq!(decode(&call, &read), Meaning::Before(Request::Open { range }));
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::link::{Call, Inside};
+use crate::link::{BATCH_BYTES, Call, Inside};
 use crate::sys::remote;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::PAGE_LEN_MAX;
 
 /// Where the helper's page lies in every space: just below the lowest address at which the kernel
 /// places a program, with any randomization of addresses or none (two thirds of the address space,
@@ -26,13 +26,15 @@ use zfold_uffd::page::PAGE;
 /// and AddressSanitizer wherever it has neither shadows nor its allocator, which begins at
 /// 0x6000_0000_0000, or, in some versions, ends at 0x5400_0000_0000.
 pub const AT: usize = 0x5510_7a00_0000;
-/// After the page, placed so that no huge page fits in.
-pub(super) const STAGING: usize = AT + PAGE;
-/// After as many pages as a batch has, and a spare one.
-pub(super) const ARGUMENTS: usize = STAGING + (512 << 10) + PAGE;
+/// Bytes of the mapping with the loop. All places suit each page size that the system may have.
+pub(super) const CODE_LEN: usize = PAGE_LEN_MAX;
+/// After the loop, placed so that no huge page fits in.
+pub(super) const STAGING: usize = AT + CODE_LEN;
+/// After what a batch has, and a spare page.
+pub(super) const ARGUMENTS: usize = STAGING + BATCH_BYTES + PAGE_LEN_MAX;
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
-pub(super) const OTHERS: usize = CALLS + (16 << 10);
-pub(super) const OTHER: usize = 512 << 10;
+pub(super) const OTHERS: usize = (CALLS + (16 << 10)).next_multiple_of(PAGE_LEN_MAX);
+pub(super) const OTHER: usize = BATCH_BYTES;
 /// The protections of the stagings there, in order.
 pub(super) const PROTECTIONS: [i32; 3] = [
     libc::PROT_WRITE,

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! AT         the page with the loop, readable and executable
-//! STAGING    pages that are moved out, 516 KiB
+//! STAGING    pages that are moved out, 512 KiB and a spare page
 //! ARGUMENTS  of ioctls, 16 KiB
 //! CALLS      and their results, 16 KiB
 //! OTHERS     staging for memory of other protections, 512 KiB each; not in a process whose address
@@ -33,7 +33,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::birth::{Birth, put_filter};
-use super::channel::{ARGUMENTS, AT, Channel, DATA_END, OTHERS, STAGING, checked};
+use super::channel::{ARGUMENTS, AT, CODE_LEN, Channel, DATA_END, OTHERS, STAGING, checked};
 use super::events::Queue;
 use super::inject::Injection;
 use crate::link::{Attached, Call, Growth};
@@ -41,7 +41,6 @@ use crate::permission::Access;
 use crate::sys::arch::{self, LOOP};
 use crate::sys::ptrace::{self, Event};
 use crate::sys::{proc, process, seccomp};
-use zfold_uffd::page::PAGE;
 
 /// Address of a system call instruction in the loop.
 const GADGET: usize = AT + arch::GADGET;
@@ -108,7 +107,7 @@ const NO_FILE: u64 = u64::MAX;
 /// Maps the page, and the data up to `end`.
 fn map(injection: &mut Injection<'_>, end: usize) -> io::Result<()> {
     let code = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let page = [AT as u64, PAGE as u64, code, PRIVATE_HERE, NO_FILE, 0];
+    let page = [AT as u64, CODE_LEN as u64, code, PRIVATE_HERE, NO_FILE, 0];
     let mut result = injection.call(libc::SYS_mmap, page)?;
     if result == -i64::from(libc::EEXIST) && is_ours(injection.tid()) {
         // A fork came between the mapping and the advice that it is not inherited.
@@ -143,7 +142,7 @@ fn unmap(injection: &mut Injection<'_>, end: usize) -> io::Result<()> {
     let len = (end - STAGING) as u64;
     injection.call(libc::SYS_munmap, [STAGING as u64, len, 0, 0, 0, 0])?;
     injection.use_first_gadget();
-    injection.call(libc::SYS_munmap, [AT as u64, PAGE as u64, 0, 0, 0, 0]).map(drop)
+    injection.call(libc::SYS_munmap, [AT as u64, CODE_LEN as u64, 0, 0, 0, 0]).map(drop)
 }
 
 /// Waits until a process that was killed has ended.

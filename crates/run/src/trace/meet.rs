@@ -13,7 +13,7 @@ use super::{Tracer, let_go};
 use crate::link::SpaceId;
 use crate::sys::process::GET_TID_ADDRESS;
 use crate::sys::ptrace::{self, Event};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 impl Tracer<'_> {
     /// A thread that was not met stops for another reason, which may have cancelled the request to
@@ -78,7 +78,7 @@ impl Tracer<'_> {
 
 /// Returns the address of a thread's number, which the thread writes to a temporary page.
 fn number_at(injection: &mut Injection<'_>) -> io::Result<Option<usize>> {
-    let (len, access) = (PAGE as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
+    let (len, access) = (page_len() as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let page = [0, len, access, flags, u64::MAX, 0];
     let page = injection.one("its address space has no room", libc::SYS_mmap, page)? as u64;

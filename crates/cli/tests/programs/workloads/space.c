@@ -23,7 +23,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#ifndef PAGE
 #define PAGE 4096UL
+#endif
 #define PAGES 3072
 #define WORDS (PAGE / 8)
 #ifndef MADV_PAGEOUT

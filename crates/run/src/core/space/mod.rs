@@ -40,15 +40,16 @@ mod loads;
 #[cfg(test)]
 mod tests;
 
+use zfold_uffd::page::pages_in;
 use zfold_uffd::policy::Era;
 
-use super::loads::{LOADS_MAX, Loading, Loads};
+use super::loads::{Loading, Loads, loads_max};
 use super::pages::{Counts, Key, Page, PageTable, SlotNo};
 use super::ranges::{PageNo, Pages, Ranges, common, run_around};
-use super::streams::{Streams, WINDOW_MAX};
+use super::streams::{Streams, window_max};
 
-/// Most pages that a fault of a sequence fills with zeros.
-pub(crate) const ZEROS_MAX: usize = 64;
+/// Bytes that a fault of a sequence fills with zeros at most.
+pub(crate) const ZEROS_BYTES: usize = 256 << 10;
 
 /// The answer to a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,19 +201,19 @@ impl Space {
                 let beside = |at: PageNo| slot.wrapping_add(at.wrapping_sub(page) as SlotNo);
                 let is_beside = |at| self.table.get(at) == Page::Cached(beside(at));
                 // The swap cache holds them until all pages of their batch are done.
-                let most = LOADS_MAX.max(WINDOW_MAX.min(room / 16));
+                let most = loads_max().max(window_max().min(room / 16));
                 Answer::Cached(run_around(page, &window(most), is_beside), slot)
             }
             Page::Absent => {
                 let is_absent = |at| self.table.get(at) == Page::Absent;
-                Answer::Zero(run_around(page, &window(ZEROS_MAX), is_absent))
+                Answer::Zero(run_around(page, &window(pages_in(ZEROS_BYTES)), is_absent))
             }
             Page::Stored(_) => {
                 let key = |at| match self.table.get(at) {
                     Page::Stored(key) => Some(key),
                     _ => None,
                 };
-                let run = run_around(page, &window(LOADS_MAX), |at| key(at).is_some());
+                let run = run_around(page, &window(loads_max()), |at| key(at).is_some());
                 let mut loads = Loads::default();
                 run.for_each(|at| key(at).into_iter().for_each(|key| loads.push(at, key)));
                 Answer::Stored(loads)

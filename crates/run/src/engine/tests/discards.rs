@@ -45,16 +45,16 @@ fn what_is_given_up_while_it_is_being_closed_stays_away() {
         for _ in 0..3 {
             // What has to wait for the lock of the address space waits longest.
             scope.spawn(|| {
-                let other = world.unwatched(PAGE);
+                let other = world.unwatched(page_len());
                 while !done.load(Ordering::Relaxed) {
                     world.unmap(&other);
-                    assert_eq!(sys::map(other.start, PAGE, true), other.start as i64);
+                    assert_eq!(sys::map(other.start, page_len(), true), other.start as i64);
                 }
             });
         }
         let discards = scope.spawn(|| {
             (0..ROUNDS).find(|_| {
-                let memory = world.unwatched(2 * PAGE);
+                let memory = world.unwatched(2 * page_len());
                 pages(&memory).for_each(|page| fill(page, 1));
                 *lock(now) = memory.clone();
                 let since = Instant::now();

@@ -70,7 +70,7 @@ impl World {
     /// Which pages of a range are there.
     fn there(&self, range: &Range<usize>) -> Vec<usize> {
         let found = self.map.present(range).unwrap().into_iter();
-        found.flat_map(|part| pages(&part)).map(|page| (page - range.start) / PAGE).collect()
+        found.flat_map(|part| pages(&part)).map(|page| (page - range.start) / page_len()).collect()
     }
 }
 
@@ -87,7 +87,7 @@ fn the_page_of_a_thread_number_is_there_until_the_thread_is_gone() {
     world.page_out(&memory);
     assert_eq!(world.there(&memory), [0; 0]);
     let (one, other) = (Idle::new(), Idle::new());
-    let number = memory.start + 7 * PAGE + 64;
+    let number = memory.start + 7 * page_len() + 64;
     assert!(!world.ends(one.tid, Some(number), None), "it had to wait");
     assert_eq!(world.there(&memory), [7]);
     assert!(!world.ends(other.tid, Some(number - 66), None), "it lies in two pages");
@@ -123,7 +123,7 @@ fn a_thread_of_which_all_is_there_ends_at_once() {
     let mut tries = 0..1000;
     assert!(tries.any(|_| world.ends(idle.tid, number, head)));
     // Nor is one held whose list is nowhere.
-    let nowhere = [8, 1 << 47, usize::MAX - 7, world.place(PAGE)];
+    let nowhere = [8, 1 << 47, usize::MAX - 7, world.place(page_len())];
     for at in nowhere {
         let mut tries = 0..1000;
         assert!(tries.any(|_| world.ends(idle.tid, Some(at), Some(at))), "{at:#x}");
@@ -138,12 +138,12 @@ fn robust_mutexes_of_a_thread_that_ends_are_there() {
     let Some(world) = World::new("robust_mutexes_of_a_thread", 16 * MIB) else { return };
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
-    let page = |at: usize| memory.start + at * PAGE;
+    let page = |at: usize| memory.start + at * page_len();
     let head = page(0) + 8;
     // The lowest bit says that it inherits priority.
     let links = [(head, page(4) + 32), (page(4) + 32, (page(2) + 32) | 1), (page(2) + 32, head)];
     links.into_iter().for_each(|(at, to)| put(at, to));
-    put(head + 8, PAGE);
+    put(head + 8, page_len());
     put(head + 16, page(9) + 32);
     let idle = Idle::new();
     world.page_out(&memory);
@@ -165,21 +165,21 @@ fn robust_mutexes_of_a_thread_that_ends_are_there() {
 #[test]
 fn a_list_that_is_none_holds_up_nobody() {
     const TEST: &str = "a_list_that_is_none_holds_up_nobody";
-    let Some(world) = World::new(TEST, 16 * MIB) else { return };
+    let Some(world) = World::new(TEST, 4096 * page_len()) else { return };
     let Some(foreign) = uffd(TEST) else { return };
     // Nobody answers for these pages.
     let foreign = Access::new(foreign);
     let theirs = sys::window(MIB);
-    let theirs = theirs.start..theirs.start + 4 * PAGE;
+    let theirs = theirs.start..theirs.start + 4 * page_len();
     assert_eq!(sys::map(theirs.start, theirs.len(), true), theirs.start as i64);
     foreign.register(&pages_of(&theirs)).unwrap();
     let memory = world.map(MIB);
     let head = memory.start;
-    let entry = head + 4 * PAGE;
+    let entry = head + 4 * page_len();
     let wild = [
         (entry, entry),
         (theirs.start + 8, 0),
-        (entry, theirs.start + PAGE),
+        (entry, theirs.start + page_len()),
         (entry, theirs.end - 4),
         (entry, memory.end - 4),
         (0, 0),
@@ -205,7 +205,7 @@ fn a_list_that_is_none_holds_up_nobody() {
     let idle = Idle::new();
     let mut tries = 0..1000;
     assert!(tries.any(|_| world.ends(idle.tid, Some(theirs.start), Some(theirs.start))));
-    let long = world.map(12 * MIB);
+    let long = world.map(3072 * page_len());
     let chain: Vec<usize> = pages(&long).collect();
     chain.windows(2).for_each(|pair| put(pair[0], pair[1]));
     put(long.start + 8, 0);

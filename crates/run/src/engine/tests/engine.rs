@@ -1,8 +1,10 @@
 //! What a program sees, and what the limit holds, while its memory leaves and comes back.
 
 use super::*;
+use crate::core::space::ZEROS_BYTES;
 use crate::faults::answer::Answers;
 use crate::limit::close::{Look, close, close_open, close_slices, look};
+use zfold_uffd::page::pages_in;
 
 #[test]
 fn pages_leave_and_come_back_and_the_limit_holds() {
@@ -10,7 +12,7 @@ fn pages_leave_and_come_back_and_the_limit_holds() {
     let memory = world.map(32 * MIB);
     for page in pages(&memory) {
         fill(page, 1);
-        if page % (64 * PAGE) == 0 {
+        if page % (64 * page_len()) == 0 {
             assert!(world.resident() <= 8 * MIB, "{} resident", world.resident());
         }
     }
@@ -24,7 +26,8 @@ fn pages_leave_and_come_back_and_the_limit_holds() {
     let stats = world.stats();
     assert_eq!(stats.over_limit_total, 0, "{stats:?}");
     let loaded = stats.loads_total + stats.prefetched_total;
-    assert!(loaded > 10_000 && stats.prefetched_total > 0, "{stats:?}");
+    let all = (memory.len() / page_len()) as u64;
+    assert!(loaded > all * 5 / 4 && stats.prefetched_total > 0, "{stats:?}");
     assert!(stats.stored_bytes < 16 * MIB as u64, "compressed: {stats:?}");
     world.check();
 }
@@ -69,10 +72,11 @@ fn memory_never_touched_is_zeros_and_is_not_kept() {
         assert_eq!(sys::get(page), 0);
     }
     let stats = world.stats();
-    assert!(stats.zero_pages_total > 10_000, "{stats:?}");
+    let all = (memory.len() / page_len()) as u64;
+    assert!(stats.zero_pages_total > all * 5 / 8, "{stats:?}");
     assert_eq!(stats.stores_total, 0, "{stats:?}");
     let windows = stats.first_touch_pages_total / stats.first_touches_total.max(1);
-    assert!(windows > 30, "sequential: {stats:?}");
+    assert!(windows > pages_in(ZEROS_BYTES) as u64 / 3, "sequential: {stats:?}");
     world.check();
 }
 
@@ -84,7 +88,7 @@ fn discarded_pages_are_zeros_wherever_they_were() {
     let half = memory.start + 2 * MIB..memory.start + 14 * MIB;
     world.discard(&half, libc::MADV_DONTNEED);
     // Whoever reads the message releases them.
-    let others = ((memory.len() - half.len()) / PAGE) as u64;
+    let others = ((memory.len() - half.len()) / page_len()) as u64;
     while world.stats().stored_pages > others {
         std::thread::yield_now();
     }
@@ -110,7 +114,7 @@ fn pages_marked_as_free_are_old_or_zeros_and_stay_accounted() {
             verify(page, 1);
         }
         fill(page, 2);
-        if page % (256 * PAGE) == 0 {
+        if page % (256 * page_len()) == 0 {
             let resident = world.resident();
             assert!(resident <= 4 * MIB, "{resident} at {page:#x}: {:?}", world.stats());
         }
@@ -156,8 +160,8 @@ fn a_mapping_over_another_replaces_it() {
 #[test]
 fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
     let Some(world) = World::new("what_is_mapped_while_closed", 8 * MIB) else { return };
-    let memory = world.window.start..world.window.start + 16 * PAGE;
-    let again = memory.start + 8 * PAGE..memory.end;
+    let memory = world.window.start..world.window.start + 16 * page_len();
+    let again = memory.start + 8 * page_len()..memory.end;
     let managed = world.engine.space(world.space);
     let access = managed.access().expect("attached");
     let whole = pages_of(&memory);
@@ -174,7 +178,7 @@ fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
     let Look::Present(present) = look(&managed, access, &whole) else {
         panic!("all is registered")
     };
-    assert!(present.around(again.start / PAGE).is_some());
+    assert!(present.around(again.start / page_len()).is_some());
     access.unregister(&whole).unwrap();
     drop(held);
 
@@ -188,17 +192,17 @@ fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
 #[test]
 fn mappings_that_are_closed_together_get_no_pages() {
     let Some(world) = World::new("mappings_closed_together", 8 * MIB) else { return };
-    let memory = world.window.start..world.window.start + 512 * PAGE;
+    let memory = world.window.start..world.window.start + 512 * page_len();
     assert!(sys::map(memory.start, memory.len(), false) > 0);
-    for at in memory.clone().step_by(16 * PAGE) {
-        sys::protect(&(at..at + 5 * PAGE), true);
+    for at in memory.clone().step_by(16 * page_len()) {
+        sys::protect(&(at..at + 5 * page_len()), true);
     }
     sys::put(memory.start, 7);
     world.request(Request::Mapped { range: memory.clone() });
     let managed = world.engine.space(world.space);
     let whole = pages_of(&memory);
     assert_eq!(managed.lock().closed().within(&whole), [whole]);
-    assert_eq!((world.resident(), managed.lock().counts().present), (PAGE, 1));
+    assert_eq!((world.resident(), managed.lock().counts().present), (page_len(), 1));
     assert_eq!(sys::get(memory.start), 7);
     world.check();
 }
@@ -207,17 +211,17 @@ fn mappings_that_are_closed_together_get_no_pages() {
 #[test]
 fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
     let Some(world) = World::new("the_rest_of_what_is_closed", 8 * MIB) else { return };
-    let memory = world.map(256 * PAGE);
+    let memory = world.map(256 * page_len());
     pages(&memory).for_each(|page| fill(page, 1));
     world.request(Request::PageOut { range: memory.clone() });
     let anew: Vec<_> = pages(&memory).step_by(2).collect();
     for &page in &anew {
-        assert_eq!(sys::map(page, PAGE, true), page as i64);
+        assert_eq!(sys::map(page, page_len(), true), page as i64);
         fill(page, 2);
     }
     let managed = world.engine.space(world.space);
     let whole = pages_of(&memory);
-    world.request(Request::PageOut { range: 0..PAGE });
+    world.request(Request::PageOut { range: 0..page_len() });
     assert_eq!(managed.lock().closed().without(&whole).len(), anew.len());
     assert!(close(&world.engine.shared, &managed, &whole, 0, &mut Answers::new()));
     assert_eq!(managed.lock().closed().within(&whole), [whole]);
@@ -244,8 +248,8 @@ fn a_heap_that_grows_by_more_than_there_is_room_for_is_closed() {
     assert_eq!(sys::map(memory.start, MIB, true), memory.start as i64);
     sys::put(memory.start, 7);
     grow(8 * MIB);
-    let closed = managed.lock().closed().around(memory.end / PAGE - 1);
-    assert!(closed.is_some_and(|closed| closed.len() >= 4 * MIB / PAGE));
+    let closed = managed.lock().closed().around(memory.end / page_len() - 1);
+    assert!(closed.is_some_and(|closed| closed.len() >= 4 * MIB / page_len()));
     assert_eq!((sys::get(memory.start), sys::get(memory.end - 8)), (7, 0));
     world.check();
 }
@@ -253,8 +257,8 @@ fn a_heap_that_grows_by_more_than_there_is_room_for_is_closed() {
 #[test]
 fn a_mapping_that_is_gone_keeps_no_other_open() {
     let Some(world) = World::new("a_mapping_that_is_gone", 8 * MIB) else { return };
-    let memory = world.window.start..world.window.start + 48 * PAGE;
-    let gone = memory.start + 16 * PAGE..memory.start + 32 * PAGE;
+    let memory = world.window.start..world.window.start + 48 * page_len();
+    let gone = memory.start + 16 * page_len()..memory.start + 32 * page_len();
     assert!(sys::map(memory.start, memory.len(), true) > 0);
     fill(memory.start, 1);
     world.unmap(&gone);
@@ -277,7 +281,7 @@ fn moved_memory_keeps_its_content() {
     let there = world.window.start + (1 << 31);
     let grown = world.remap(&memory, there, 24 * MIB, false);
     for (at, page) in pages(&grown).enumerate() {
-        let expected = if at < 16 * MIB / PAGE { at as u64 + 1 } else { 0 };
+        let expected = if at < 16 * MIB / page_len() { at as u64 + 1 } else { 0 };
         assert_eq!(sys::get(page), expected);
     }
     let shrunk = world.remap(&grown, memory.start, 8 * MIB, false);
@@ -341,7 +345,7 @@ fn what_is_gone_leaves_nothing() {
     let Some(world) = World::new("what_is_gone", 4 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
-    assert!(world.stats().stored_pages > 4000);
+    assert!(world.stats().stored_pages > (memory.len() / page_len()) as u64 * 3 / 8);
     world.engine.gone(world.space);
     world.wait_until_released();
     let stats = world.stats();
@@ -401,7 +405,7 @@ fn a_page_out_leaves_nothing_and_loses_nothing() {
     assert!(before >= 8 * MIB);
     world.request(Request::PageOut { range: memory.clone() });
     assert_eq!(world.resident(), 0);
-    assert!(world.stats().stores_total >= (8 * MIB / PAGE) as u64, "{:?}", world.stats());
+    assert!(world.stats().stores_total >= (8 * MIB / page_len()) as u64, "{:?}", world.stats());
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();
 }

@@ -27,7 +27,7 @@ use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Trac
 use crate::spaces::managed::lock;
 use crate::sys::pagemap::Pagemap;
 use crate::sys::testing as sys;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Uffd};
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -62,7 +62,7 @@ impl Inside for Here {
         if let Some(first) = calls.iter().find(|call| call.args[1] == Uffd::MOVE_CODE) {
             if self.loses.load(Ordering::Relaxed) {
                 let to = sys::get(first.args[2] as usize) as usize;
-                sys::advise(&(to..to + PAGE), libc::MADV_DONTNEED);
+                sys::advise(&(to..to + page_len()), libc::MADV_DONTNEED);
             }
             if self.ends.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -101,8 +101,8 @@ fn hide(call: &Call) -> io::Result<i64> {
     // u64 to, u64 from, u64 length, u64 mode, i64 moved
     let (len, moved) = (call.args[2] as usize + 16, call.args[2] as usize + 32);
     let (report, error) = match sys::get(len) as usize {
-        PAGE => (-i64::from(libc::EEXIST), libc::EEXIST),
-        _ => (PAGE as i64, libc::EAGAIN),
+        len if len == page_len() => (-i64::from(libc::EEXIST), libc::EEXIST),
+        _ => (page_len() as i64, libc::EAGAIN),
     };
     sys::write(moved, &report.to_ne_bytes())?;
     Ok(-i64::from(error))
@@ -214,7 +214,7 @@ impl World {
         let window = sys::window(1 << 32);
         // The staging lies outside: it is not the program's.
         let staging = sys::window(1 << 32);
-        let staging = staging.start..staging.start + STAGING + 16 * PAGE + 2 * OTHER;
+        let staging = staging.start..staging.start + STAGING + 16 * page_len() + 2 * OTHER;
         let asked = Arc::new(Asked::default());
         let mut options = EngineOptions::new(limit as u64);
         options.window = pages_of(&window);
@@ -258,7 +258,7 @@ impl World {
 
     /// Stagings for memory that can only be written to, and for code.
     fn others(&self) -> Vec<(u8, Range<usize>)> {
-        let start = self.staging.start + STAGING + 16 * PAGE;
+        let start = self.staging.start + STAGING + 16 * page_len();
         let protections = [libc::PROT_WRITE, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC];
         let at = (start..self.staging.end).step_by(OTHER);
         let other = |(protection, at): (i32, usize)| {
@@ -303,7 +303,7 @@ impl World {
     fn place(&self, len: usize) -> usize {
         let mut next = lock(&self.next);
         let at = *next;
-        *next += len + PAGE;
+        *next += len + page_len();
         assert!(*next <= self.window.end, "the window is used up");
         at
     }
@@ -375,7 +375,7 @@ impl Drop for World {
 
 /// Fills a page with words that name it and a version; compresses to about a third.
 fn fill(page: usize, version: u64) {
-    for word in (0..PAGE).step_by(8) {
+    for word in (0..page_len()).step_by(8) {
         let low =
             if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
         sys::put(page + word, (page as u64) ^ (version << 20) ^ (low << 40));
@@ -384,7 +384,7 @@ fn fill(page: usize, version: u64) {
 
 /// Asserts that a page is as it was filled.
 fn verify(page: usize, version: u64) {
-    for word in (0..PAGE).step_by(8) {
+    for word in (0..page_len()).step_by(8) {
         let low =
             if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
         let expected = (page as u64) ^ (version << 20) ^ (low << 40);
@@ -394,5 +394,5 @@ fn verify(page: usize, version: u64) {
 
 /// The pages of a range.
 fn pages(range: &Range<usize>) -> impl DoubleEndedIterator<Item = usize> + use<> {
-    range.clone().step_by(PAGE)
+    range.clone().step_by(page_len())
 }

@@ -45,12 +45,12 @@ fn what_is_needed_comes_back_untouched() {
     let memory = world.map(3 * MIB);
     world.away(&memory, 1);
     // Other memory, and what is not the space's.
-    world.need(&(0..PAGE));
+    world.need(&(0..page_len()));
     let before = world.stats();
     world.need(&memory);
     world.wait_until_present(&memory);
     pages(&memory).for_each(|page| verify(page, 1));
-    let all = before.prefetched_total + (memory.len() / PAGE) as u64;
+    let all = before.prefetched_total + (memory.len() / page_len()) as u64;
     assert_eq!(world.prefetched(all), all);
     assert_eq!(world.stats().loads_total, before.loads_total, "no fault");
     world.check();
@@ -84,12 +84,12 @@ fn of_one_call_half_a_limit_comes_back() {
     let half = memory.start..memory.start + 4 * MIB;
     world.wait_until_present(&half);
     // By the time that this is there, a call that goes on would have brought more.
-    let last = memory.end - PAGE..memory.end;
+    let last = memory.end - page_len()..memory.end;
     world.need(&last);
     world.wait_until_present(&last);
-    let all = before + (half.len() / PAGE) as u64 + 1;
+    let all = before + (half.len() / page_len()) as u64 + 1;
     assert_eq!(world.prefetched(all), all);
-    assert_eq!(world.resident(), half.len() + PAGE);
+    assert_eq!(world.resident(), half.len() + page_len());
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();
 }

@@ -12,7 +12,7 @@ fn pages_whose_move_is_not_reported_have_left() {
     world.here.hides.store(true, Ordering::Relaxed);
     let memory = world.map(16 * MIB);
     // Also single ones, without neighbours.
-    let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
+    let used = || pages(&memory).filter(|page| page / page_len() % 8 != 1);
     used().for_each(|page| fill(page, 1));
     used().for_each(|page| verify(page, 1));
     assert!(world.stats().evictions_total > 1000, "{:?}", world.stats());
@@ -28,7 +28,7 @@ fn a_page_that_the_kernel_takes_from_the_staging_is_zeros() {
     pages(&memory).for_each(|page| fill(page, 1));
     world.here.loses.store(false, Ordering::Relaxed);
     let lost = pages(&memory).filter(|&page| sys::get(page) == 0).count();
-    assert!(lost > 0 && lost < memory.len() / PAGE / 8, "{lost} pages");
+    assert!(lost > 0 && lost < memory.len() / page_len() / 8, "{lost} pages");
     pages(&memory).filter(|&page| sys::get(page) != 0).for_each(|page| verify(page, 1));
     world.check();
 }
@@ -147,7 +147,7 @@ fn code_and_memory_that_is_only_written_leave() {
         for page in pages(&memory) {
             // What can be written can be read, on this machine.
             fill(page, 1);
-            if page % (64 * PAGE) == 0 {
+            if page % (64 * page_len()) == 0 {
                 assert!(world.resident() <= 4 * MIB, "{} resident", world.resident());
             }
         }
@@ -155,7 +155,7 @@ fn code_and_memory_that_is_only_written_leave() {
         let stats = world.stats();
         assert_eq!(stats.over_limit_total, 0, "{stats:?}");
         // Children that other tests make share pages for a moment, which stay then.
-        let few = other.len() / PAGE / 4;
+        let few = other.len() / page_len() / 4;
         assert!((stats.busy_pages_total as usize) < few, "{stats:?}");
         // What was learnt is not believed for ever.
         sys::protect(&other, true);
@@ -177,7 +177,7 @@ fn code_whose_move_is_not_reported_has_left() {
     world.here.hides.store(true, Ordering::Relaxed);
     let memory = world.map(16 * MIB);
     sys::protect_as(&memory, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
-    let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
+    let used = || pages(&memory).filter(|page| page / page_len() % 8 != 1);
     used().for_each(|page| fill(page, 1));
     used().for_each(|page| verify(page, 1));
     assert!(world.stats().evictions_total > 1000, "{:?}", world.stats());

@@ -11,8 +11,8 @@ use crate::sys::proc::{self, Status};
 use crate::sys::procmap::{self, Vma};
 use zfold_uffd::page::page_len;
 
-/// A main stack with fewer bytes stays open: the kernel makes it with 132 KiB, and most programs use
-/// a few pages of these all the time.
+/// A main stack with fewer bytes stays open: the kernel makes it with 132 KiB, and most programs
+/// use a few pages of these all the time.
 const STACK_MIN: usize = 256 << 10;
 
 /// A mapping that may have anonymous memory of its own.

@@ -46,8 +46,9 @@ fn a_fault_gets_its_page_and_those_that_are_like_it() {
     let mut all = space(|page| Page::Stored(page as Key));
     assert_eq!(all.fault(150, 16), stored(&[150]));
     follow(&mut all, [150]);
-    assert_eq!(all.fault(149, 16), stored(&[148, 149]));
-    assert_eq!(all.fault(151, 16), stored(&[151, 152]));
+    let most = loads_max().min(2);
+    assert_eq!(all.fault(149, 16), stored(&[148, 149][2 - most..]));
+    assert_eq!(all.fault(151, 16), stored(&[151, 152][..most]));
     assert_eq!(all.fault(151, 1), stored(&[151]), "there is room for one");
     assert_eq!(all.fault(151, 0), Answer::NoRoom);
 }
@@ -57,14 +58,14 @@ fn pages_come_from_the_swap_cache_with_those_that_left_with_them() {
     // From 150 on they left in another batch.
     let slot = |page: PageNo| page as SlotNo - if page < 150 { 100 } else { 20 };
     let mut cached = space(|page| Page::Cached(slot(page)));
-    assert_eq!(cached.fault(120, 16), Answer::Cached(120..121, 20));
+    assert_eq!(cached.fault(120, 32), Answer::Cached(120..121, 20));
     follow(&mut cached, [120]);
-    assert_eq!(cached.fault(119, 16), Answer::Cached(118..120, 19));
-    assert_eq!(cached.fault(121, 16), Answer::Cached(121..123, 21));
+    assert_eq!(cached.fault(119, 32), Answer::Cached(118..120, 19));
+    assert_eq!(cached.fault(121, 32), Answer::Cached(121..123, 21));
     follow(&mut cached, [148]);
-    assert_eq!(cached.fault(149, 16), Answer::Cached(149..150, 49), "the next is elsewhere");
+    assert_eq!(cached.fault(149, 32), Answer::Cached(149..150, 49), "the next is elsewhere");
     follow(&mut cached, [151]);
-    assert_eq!(cached.fault(150, 16), Answer::Cached(150..151, 130), "the one below, too");
+    assert_eq!(cached.fault(150, 32), Answer::Cached(150..151, 130), "the one below, too");
 }
 
 #[test]
@@ -248,7 +249,9 @@ fn no_more_is_needed_than_may_be() {
     let mut space =
         space(|page| if page < 150 { Page::Resident { age: 0 } } else { Page::Stored(1) });
     let (mut pages, mut left) = (0..PageNo::MAX, 52);
-    let Away::Stored(loads) = space.needed(&mut pages, &mut left, 64) else { panic!("some are") };
-    assert_eq!((loads.pages().len(), left, pages.start), (2, 0, 152));
-    assert_eq!(space.needed(&mut pages, &mut left, 64), Away::None);
+    let mut found = Vec::new();
+    while let Away::Stored(loads) = space.needed(&mut pages, &mut left, 64) {
+        found.extend_from_slice(loads.pages());
+    }
+    assert_eq!((found, left, pages.start), (vec![(150, 1), (151, 1)], 0, 152));
 }

@@ -15,7 +15,8 @@ fn pages_whose_move_is_not_reported_have_left() {
     let used = || pages(&memory).filter(|page| page / page_len() % 8 != 1);
     used().for_each(|page| fill(page, 1));
     used().for_each(|page| verify(page, 1));
-    assert!(world.stats().evictions_total > 1000, "{:?}", world.stats());
+    let all = (memory.len() / page_len()) as u64;
+    assert!(world.stats().evictions_total > all / 4, "{:?}", world.stats());
     world.check();
 }
 
@@ -77,7 +78,8 @@ fn pages_that_are_wanted_before_they_are_read_come_back() {
         });
     }
     let stats = world.stats();
-    assert!(stats.refaults_total > 0 && stats.evictions_total > 1000, "{stats:?}");
+    let all = (memory.len() / page_len()) as u64;
+    assert!(stats.refaults_total > 0 && stats.evictions_total > 2 * all, "{stats:?}");
     world.check();
 }
 
@@ -180,6 +182,7 @@ fn code_whose_move_is_not_reported_has_left() {
     let used = || pages(&memory).filter(|page| page / page_len() % 8 != 1);
     used().for_each(|page| fill(page, 1));
     used().for_each(|page| verify(page, 1));
-    assert!(world.stats().evictions_total > 1000, "{:?}", world.stats());
+    let all = (memory.len() / page_len()) as u64;
+    assert!(world.stats().evictions_total > all / 4, "{:?}", world.stats());
     world.check();
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use super::streams::{Steps, Streams};
 use crate::sys::map::Mapping;
-use zfold_uffd::page::page_len;
+use zfold_uffd::page::{page_len, pages_in};
 
 /// Most pages that are brought in at once: 16 of 4 KiB, fewer larger ones.
 pub(super) fn window_max() -> u16 {
-    ((64 << 10) / page_len()).max(2) as u16
+    pages_in(64 << 10).max(2) as u16
 }
 
 /// Most pages of a window: those that the touching thread brings in at once, and those that

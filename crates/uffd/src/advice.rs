@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use rustix::mm::{Advice, madvise};
 
+use crate::page::page_len;
+
 /// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
 pub const DONTNEED_LOCKED: libc::c_int = 24;
 
@@ -51,7 +53,7 @@ pub fn discard(bytes: &mut [u8]) -> io::Result<()> {
 
 /// Returns where the whole pages of `bytes` lie.
 fn whole_pages(bytes: &[u8]) -> Range<usize> {
-    let page = rustix::param::page_size();
+    let page = page_len();
     let start = bytes.as_ptr().align_offset(page).min(bytes.len());
     start..start + (bytes.len() - start) / page * page
 }
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_reads_as_zeros() {
-        let page = rustix::param::page_size();
+        let page = page_len();
         let mut bytes = vec![7; 4 * page];
         let whole = whole_pages(&bytes);
         assert!(whole.len() >= 3 * page);

@@ -152,9 +152,9 @@ mod tests {
         assert_eq!(runs, [0..1, 2..3, 3..5, 5..6]);
         loads.reverse();
         assert_eq!((loads.pages()[0], loads.pages().len()), ((20, 20), 6));
-        assert!(loads.runs(|_, _| false).next().is_none());
         let mut full = Loads::default();
         (0..loads_max()).for_each(|page| full.push(page, 0));
         assert!(full.is_full());
+        assert!(full.runs(|_, _| false).next().is_none());
     }
 }

@@ -13,8 +13,8 @@ use zfold_uffd::page::pages_in;
 const STREAMS: usize = 8;
 
 /// Bytes that a fault reads ahead at most, and at most while nearly all of them are wasted.
-const WINDOW_MAX: usize = 512 << 10;
-const WINDOW_MIN: usize = 32 << 10;
+const WINDOW_BYTES_MAX: usize = 512 << 10;
+const WINDOW_BYTES_MIN: usize = 32 << 10;
 
 /// The number of recent read-ahead pages over which the share of useful ones is computed.
 const REMEMBERED: usize = 2048;
@@ -27,7 +27,7 @@ const STEP_MAX: isize = 64;
 
 /// Returns the most pages that a fault reads ahead.
 pub(crate) fn window_max() -> usize {
-    pages_in(WINDOW_MAX)
+    pages_in(WINDOW_BYTES_MAX)
 }
 
 /// Sequences of faults in one address space.
@@ -178,11 +178,11 @@ impl Streams {
     fn most(&self) -> usize {
         let all = self.used + self.unused;
         pages_in(match (self.used * 8).checked_div(all) {
-            None | Some(7..) => WINDOW_MAX,
-            Some(6) => WINDOW_MAX / 2,
-            Some(4 | 5) => WINDOW_MAX / 4,
-            Some(2 | 3) => WINDOW_MAX / 8,
-            Some(0 | 1) => WINDOW_MIN,
+            None | Some(7..) => WINDOW_BYTES_MAX,
+            Some(6) => WINDOW_BYTES_MAX / 2,
+            Some(4 | 5) => WINDOW_BYTES_MAX / 4,
+            Some(2 | 3) => WINDOW_BYTES_MAX / 8,
+            Some(0 | 1) => WINDOW_BYTES_MIN,
         })
     }
 
@@ -199,6 +199,11 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pages of the largest window: 128 of 4 KiB.
+    fn largest() -> usize {
+        pages_in(512 << 10)
+    }
 
     /// Simulates a fault at a page, which reads ahead as far as it should, at most 16 pages at a
     /// time; returns how many pages it brought.
@@ -227,11 +232,11 @@ mod tests {
             }
             // Other steps are known only after a third fault.
             let unknown = if way.abs() == 1 { 0 } else { 1 };
-            let doubled = |at: usize| window_max().min(1 << at.saturating_sub(unknown));
+            let doubled = |at: usize| largest().min(1 << at.saturating_sub(unknown));
             let expected: Vec<_> = (0..11).map(doubled).collect();
             assert_eq!(windows, expected, "in steps of {way}");
             assert_eq!(fault(&mut streams, page + 1000), 1, "it is not of it");
-            assert_eq!(fault(&mut streams, page), window_max(), "it goes on");
+            assert_eq!(fault(&mut streams, page), largest(), "it goes on");
         }
     }
 
@@ -277,7 +282,7 @@ mod tests {
         let mut page = 0;
         for round in 0..20 {
             let window = fault(&mut streams, page);
-            assert_eq!(window, window_max().min(1 << round));
+            assert_eq!(window, largest().min(1 << round));
             page += window;
             // Half as many as it survives.
             for other in 0..2 * window {
@@ -305,6 +310,6 @@ mod tests {
         let (brought, _) = runs(20, 0);
         assert!(brought < 1.6, "{brought} for each page that is used");
         let (brought, most) = runs(2000, 100_000_000);
-        assert!(brought < 1.1 && most == window_max(), "{brought}, {most}");
+        assert!(brought < 1.1 && most == largest(), "{brought}, {most}");
     }
 }

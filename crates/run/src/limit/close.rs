@@ -38,7 +38,7 @@ const SLICE: usize = 8192;
 const SLICE_SPAN: usize = 1 << 21;
 /// A mapping with fewer bytes stays open, unless there are many of them: closing it would cost more
 /// than it gains.
-const CLOSE_MIN: usize = 64 << 10;
+const CLOSE_BYTES_MIN: usize = 64 << 10;
 /// The pause after reading the mappings, as a multiple of the time that took; it doubles each time
 /// that there was nothing to close, up to the second number.
 const SURVEY_REST: [u32; 2] = [10, 320];
@@ -49,7 +49,7 @@ const OWN_REST_MIN: Duration = Duration::from_millis(200);
 
 /// Returns the fewest pages of a mapping that is worth closing.
 pub(crate) fn close_min() -> usize {
-    pages_in(CLOSE_MIN)
+    pages_in(CLOSE_BYTES_MIN)
 }
 
 /// Closes the mappings of an attached space that are worth it.

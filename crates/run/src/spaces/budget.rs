@@ -366,7 +366,7 @@ mod tests {
         budget.change(0, limit - 6);
         assert_eq!((budget.charge(), budget.room()), (limit - 6, 6));
         assert!(budget.is_growing() && budget.is_near() && budget.is_high());
-        assert!(budget.excess() > limit / 33 && budget.headroom() == 0);
+        assert!(budget.excess() > limit / 32 && budget.headroom() == 0);
         budget.change(limit - 6, limit + 44);
         assert_eq!(budget.room(), 0);
         budget.set_exhausted(true);

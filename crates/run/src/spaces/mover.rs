@@ -40,7 +40,7 @@ use crate::sys::procmap::WRITE;
 use crate::sys::seccomp::{NO_KEY, POPULATE_WRITE};
 use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
-use zfold_uffd::page::{PAGE_LEN_MIN, is_zero, page_len, pages_in};
+use zfold_uffd::page::{PAGE_LEN_MAX, PAGE_LEN_MIN, is_zero, page_len, pages_in};
 
 /// Most pages of a batch, whatever their size.
 const BATCH_MAX: usize = BATCH_BYTES / PAGE_LEN_MIN;
@@ -251,12 +251,12 @@ impl Mover {
     ) -> io::Result<()> {
         *moved = Moved::default();
         self.unregister(access)?;
-        let mut bytes = vec![0; page_len()];
+        let bytes = &mut [0; PAGE_LEN_MAX][..page_len()];
         for (at, &page) in pages.iter().enumerate() {
             let mut found = None;
             for into in 0..self.stagings.ranges().count() {
-                read(self.stagings.slot(into, at), &mut bytes)?;
-                if !is_zero(&bytes) {
+                read(self.stagings.slot(into, at), bytes)?;
+                if !is_zero(bytes) {
                     found = Some(into);
                     break;
                 }
@@ -279,10 +279,10 @@ impl Mover {
     /// Returns the staging in which a page is that was reported as not moved, if it has left (M2):
     /// one of `may_be_in`.
     fn has_left(&mut self, at: usize, may_be_in: u8) -> io::Result<Option<usize>> {
-        let mut page = vec![0; page_len()];
+        let page = &mut [0; PAGE_LEN_MAX][..page_len()];
         for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
-            self.inside.read(self.stagings.slot(into, at), &mut page)?;
-            if !is_zero(&page) {
+            self.inside.read(self.stagings.slot(into, at), page)?;
+            if !is_zero(page) {
                 return Ok(Some(into));
             }
         }

@@ -1,6 +1,6 @@
 /* A process that has joined its only other thread may have a namespace of users, which the kernel refuses to
  * those that have threads. A thread can be there for a moment after its join, also alone: of some hundred
- * rounds one may fail, on a busy machine ten, but not one in twenty.
+ * rounds one may fail, but not one in fifty.
  */
 #include "common.h"
 
@@ -27,6 +27,6 @@ int main(void) {
         if (errno && errno != EINVAL) missing("unshare(CLONE_NEWUSER)");
         refused += errno == EINVAL;
     }
-    if (refused * 20 > ROUNDS) printf("refused %d times of %d\n", refused, ROUNDS);
-    return verdict(refused * 20 <= ROUNDS);
+    if (refused * 50 > ROUNDS) printf("refused %d times of %d\n", refused, ROUNDS);
+    return verdict(refused * 50 <= ROUNDS);
 }

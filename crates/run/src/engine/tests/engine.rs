@@ -76,7 +76,7 @@ fn memory_never_touched_is_zeros_and_is_not_kept() {
     assert!(stats.zero_pages_total > all * 5 / 8, "{stats:?}");
     assert_eq!(stats.stores_total, 0, "{stats:?}");
     let windows = stats.first_touch_pages_total / stats.first_touches_total.max(1);
-    assert!(windows > pages_in(ZEROS_BYTES) as u64 / 3, "sequential: {stats:?}");
+    assert!(windows > pages_in(ZEROS_BYTES) as u64 * 15 / 32, "sequential: {stats:?}");
     world.check();
 }
 
@@ -345,7 +345,7 @@ fn what_is_gone_leaves_nothing() {
     let Some(world) = World::new("what_is_gone", 4 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
-    assert!(world.stats().stored_pages > (memory.len() / page_len()) as u64 * 3 / 8);
+    assert!(world.stats().stored_pages > (memory.len() / page_len()) as u64 / 2);
     world.engine.gone(world.space);
     world.wait_until_released();
     let stats = world.stats();

@@ -55,9 +55,9 @@ pub(crate) enum Request {
     Open { range: Range<usize> },
     /// That call has returned.
     Opened,
-    /// The range is about to be moved or resized: it must be one mapping for the kernel, closed as
-    /// a whole or not at all.
-    Level { range: Range<usize> },
+    /// The range is about to be moved or resized, to so many bytes: it must be one mapping for the
+    /// kernel, closed as a whole or not at all.
+    Level { range: Range<usize>, len: usize },
     /// It was moved, to `to`, or that has failed: an added part is closed if the rest is, and left
     /// to the program if the rest is.
     Moved { from: Range<usize>, to: Option<Range<usize>> },

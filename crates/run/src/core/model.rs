@@ -69,6 +69,8 @@ struct World {
     breaks_kept: bool,
     /// The twin: a key that nobody names is free, whoever reads it.
     breaks_load: bool,
+    /// The twin: as much has moved as was reported.
+    breaks_length: bool,
     /// The twin: what is hot is spared, whatever else there is.
     breaks_haste: bool,
 }
@@ -78,7 +80,8 @@ enum Op {
     Map(PageNo, usize),
     Unmap(PageNo, usize),
     Discard(PageNo, usize),
-    Move(PageNo, usize, PageNo),
+    /// What is moved, to where, and how much of it at most.
+    Move(PageNo, usize, PageNo, usize),
     Close(PageNo, usize),
     /// An attempt to close fails; meanwhile a thread begins to discard all of it.
     Refused(PageNo, usize),
@@ -109,7 +112,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Map(at, len)),
         1 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Unmap(at, len)),
         2 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Discard(at, len)),
-        2 => (page.clone(), len.clone(), page.clone()).prop_map(|(a, len, b)| Op::Move(a, len, b)),
+        2 => (page.clone(), len.clone(), page.clone(), len.clone())
+            .prop_map(|(at, len, to, new)| Op::Move(at, len, to, new)),
         3 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Close(at, len)),
         1 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Refused(at, len)),
         6 => page.clone().prop_map(Op::Write),
@@ -170,6 +174,9 @@ impl World {
             }
         };
         self.release(released);
+        if self.queue.is_empty() {
+            self.space.set_moving(None);
+        }
     }
 
     fn read_all(&mut self) {
@@ -324,9 +331,11 @@ impl World {
         self.queue.extend(told.iter().map(Message::Discarded));
     }
 
-    /// One mapping, closed as a whole or not at all, goes elsewhere.
-    fn relocate(&mut self, from: &Pages, to: PageNo) {
-        let target = to..to + from.len();
+    /// One mapping, closed as a whole or not at all, goes elsewhere, at most `most` pages of it; the
+    /// rest is unmapped, and the kernel reports that all of it has moved.
+    fn relocate(&mut self, from: &Pages, to: PageNo, most: usize) {
+        let head = from.start..from.end.min(from.start + most);
+        let target = to..to + head.len();
         let overlaps = to < from.end && from.start < target.end;
         let registered: Vec<_> =
             from.clone().filter_map(|page| Some(self.kernel.get(&page)?.registered)).collect();
@@ -340,11 +349,17 @@ impl World {
         self.read_all();
         for page in from.clone() {
             let mapped = self.kernel.remove(&page).expect("seen above");
-            self.kernel.insert(page - from.start + to, mapped);
+            if head.contains(&page) {
+                self.kernel.insert(page - from.start + to, mapped);
+            }
         }
         if registered[0] {
+            self.space.set_moving((!self.breaks_length).then_some(head.len()));
             self.queue.push_back(Message::Moved(from.clone(), to));
-            self.queue.push_back(Message::Unmapped(from.clone()));
+            if head.end < from.end {
+                self.queue.push_back(Message::Unmapped(head.end..from.end));
+            }
+            self.queue.push_back(Message::Unmapped(head));
         }
     }
 
@@ -357,14 +372,14 @@ impl World {
             }
             Op::Unmap(at, len) => self.unmap(&range(at, len)),
             Op::Discard(at, len) => self.discard(range(at, len), false),
-            Op::Move(at, len, to) => {
+            Op::Move(at, len, to, most) => {
                 // Nothing is being given up there: that would be the program's own race.
                 let pages = range(at, len);
                 while !self.queue.is_empty() || !self.zaps.is_empty() {
                     self.read();
                     self.zap();
                 }
-                self.relocate(&pages, to);
+                self.relocate(&pages, to, most);
             }
             Op::Close(at, len) => self.close(&range(at, len)),
             Op::Refused(at, len) => self.discard(range(at, len), true),

@@ -349,15 +349,15 @@ impl Memory for Engine {
                 lock(&managed.asked_for).remove(&ticket.thread);
                 return true;
             }
-            Request::Level { range } => {
-                let pages = pages_of(&range);
+            Request::Level { range, len } => {
+                let (pages, len) = (pages_of(&range), len.div_ceil(page_len()));
                 if let Some(mut space) = managed.try_lock()
                     && !space.closed().touches(&pages)
                 {
-                    space.set_moving(true);
+                    space.set_moving(Some(len));
                     return true;
                 }
-                Work::Level(managed, pages, ticket)
+                Work::Level { managed, pages, len, ticket }
             }
             Request::Moved { from, to } => {
                 let (from, to) = (pages_of(&from), to.as_ref().map(pages_of));
@@ -366,7 +366,7 @@ impl Memory for Engine {
                         .as_ref()
                         .is_none_or(|to| !space.closed().touches(to) && !space.own().touches(&from))
                 {
-                    space.set_moving(false);
+                    space.set_moving(None);
                     return true;
                 }
                 Work::Moved { managed, from, to, ticket }

@@ -44,8 +44,8 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             give_back(shared, &managed, &pages, true, answers);
             ticket
         }
-        Work::Level(managed, pages, ticket) => {
-            about_to_move(shared, &managed, &pages, answers);
+        Work::Level { managed, pages, len, ticket } => {
+            about_to_move(shared, &managed, &pages, len, answers);
             ticket
         }
         Work::Moved { managed, from, to, ticket } => {
@@ -112,14 +112,15 @@ fn now_attached(
     }
 }
 
-/// The program is about to move a range.
+/// The program is about to move or resize a range, to `len` pages.
 fn about_to_move(
     shared: &Arc<Shared>,
     managed: &Arc<Managed>,
     pages: &Pages,
+    len: usize,
     answers: &mut Answers,
 ) {
-    managed.lock().set_moving(true);
+    managed.lock().set_moving(Some(len));
     level(shared, managed, pages, answers);
     // The kernel moves several mappings at once only if none of them is closed, and may have moved
     // some before it finds one that is.
@@ -145,7 +146,7 @@ fn moved(
 ) {
     let is_own = {
         let mut space = managed.lock();
-        space.set_moving(false);
+        space.set_moving(None);
         space.own().touches(from)
     };
     match to {

@@ -54,8 +54,8 @@ pub(crate) enum Work {
     Attached { managed: Arc<Managed>, attached: Box<Attached>, is_new: bool, ticket: Ticket },
     /// See [`crate::link::Request`].
     Open(Arc<Managed>, Pages, Ticket),
-    /// Same as above.
-    Level(Arc<Managed>, Pages, Ticket),
+    /// Same as above; the length in pages.
+    Level { managed: Arc<Managed>, pages: Pages, len: usize, ticket: Ticket },
     /// Same as above.
     Moved { managed: Arc<Managed>, from: Pages, to: Option<Pages>, ticket: Ticket },
     /// Same as above.

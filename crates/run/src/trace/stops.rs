@@ -85,7 +85,7 @@ impl Tracer<'_> {
             Meaning::Move { from, len } => {
                 if self.begin_change(tid, space) {
                     self.set_waits(tid, Waits::Moved { from: from.start, old: from.len(), len });
-                    self.ask(tid, space, Request::Level { range: from }, Park::IntoCall);
+                    self.ask(tid, space, Request::Level { range: from, len }, Park::IntoCall);
                 }
             }
             Meaning::Fork => {

@@ -58,6 +58,27 @@ fn nothing_moves_while_a_message_is_not_read() {
     assert!(lost.is_err() || lost.is_ok_and(|played| played.is_err()), "a page was lost");
 }
 
+/// A range that becomes shorter while it moves takes nothing else along; the model finds a core that
+/// believes the length that is reported.
+#[test]
+fn no_more_moves_than_was_asked_for() {
+    let ops = [
+        Op::Map(0, 4),
+        Op::Map(10, 4),
+        Op::Write(3),
+        Op::Write(12),
+        Op::Close(0, 4),
+        Op::Close(10, 4),
+        Op::Evict(4),
+        Op::Move(0, 4, 9, 2),
+        Op::Look(12),
+    ];
+    assert_eq!(play(&mut World::default(), &ops), Ok(()));
+    let mut twin = World { breaks_length: true, ..World::default() };
+    let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut twin, &ops)));
+    assert!(lost.is_err() || lost.is_ok_and(|played| played.is_err()), "a page was lost");
+}
+
 /// A page that has left, come back and left again is in the swap cache, and has a copy.
 const AGAIN: [Op; 9] = [
     Op::Map(0, 4),

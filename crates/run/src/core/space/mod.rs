@@ -23,6 +23,9 @@
 //!   the other order only if one unmaps a range and the other moves a mapping there. Then states at
 //!   the new place belong to the old mapping: they are dropped, and the message that is still to
 //!   come, the *debt*, drops nothing.
+//!   A range that becomes shorter while it moves is reported with its old length by Linux 6.12, not
+//!   by 6.18. So no more of it moves than the thread asked for ([`Space::set_moving`]); what is
+//!   reported as unmapped later has stayed until then.
 //! - S6: the helper's pages are never in a closed range, even if a fault fills them in: the program
 //!   can touch them, and `mlockall` does.
 //! - S7: a page is in one place, which its state names. In addition, the store may have a copy with
@@ -99,9 +102,9 @@ pub(crate) struct Space {
     epoch: u32,
     /// Announced discards of open ranges, and the epoch of the last one (S2).
     doomed_open: (Ranges, u32),
-    /// A thread moves or resizes a mapping: nothing is closed, so that it stays one mapping for the
-    /// kernel.
-    moving: bool,
+    /// A thread moves or resizes a mapping, to so many pages (S5): nothing is closed, so that it
+    /// stays one mapping for the kernel.
+    moving: Option<usize>,
     /// A fork without a message is in progress: nothing leaves until the child is known.
     held: bool,
     /// Pages that came from the store meanwhile: the child may have them or not.
@@ -150,15 +153,17 @@ impl Space {
         &self.table
     }
 
-    /// Sets whether a thread moves or resizes a mapping.
-    pub(crate) fn set_moving(&mut self, moving: bool) {
+    /// Sets whether a thread moves or resizes a mapping, and to how many pages (S5).
+    pub(crate) fn set_moving(&mut self, moving: Option<usize>) {
         self.moving = moving;
     }
 
     /// Returns whether a range may be closed: no part of it is the helper's or kept by the program
     /// for itself, and no mapping is being moved.
     pub(crate) fn may_close(&self, range: &Pages) -> bool {
-        !self.moving && common(range, &self.helpers.all).is_empty() && !self.own.touches(range)
+        self.moving.is_none()
+            && common(range, &self.helpers.all).is_empty()
+            && !self.own.touches(range)
     }
 
     /// Returns whether a page that was picked may still leave.
@@ -261,15 +266,18 @@ impl Space {
         unpaid.iter().flat_map(|part| self.forget(&part)).collect()
     }
 
-    /// A range has moved. The old place is reported as unmapped next, unless it stays mapped.
-    /// Returns what was at the new place, and calls `moved` for each page of the swap cache.
+    /// A range has moved, as far as a thread asked for that (S5). The old place is reported as
+    /// unmapped next, unless it stays mapped. Returns what was at the new place, and calls `moved`
+    /// for each page of the swap cache.
     pub(crate) fn moved(
         &mut self,
         from: &Pages,
         to: PageNo,
         mut moved: impl FnMut(SlotNo, PageNo),
     ) -> Released {
-        let target = to..to + from.len();
+        let len = self.moving.map_or(from.len(), |len| len.min(from.len()));
+        let from = &(from.start..from.start + len);
+        let target = to..to + len;
         for part in self.closed.within(&target) {
             self.debts.insert(part);
         }

@@ -271,6 +271,23 @@ fn a_mapping_that_is_gone_keeps_no_other_open() {
     world.check();
 }
 
+/// Linux 6.12 reports the length that the range had before.
+#[test]
+fn what_shrinks_while_it_moves_takes_nothing_else_along() {
+    let Some(world) = World::new("shrinks", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    for (at, page) in pages(&memory).enumerate() {
+        sys::put(page, at as u64 + 1);
+    }
+    let there = memory.start + 4 * MIB;
+    let shrunk = world.remap(&(memory.start..memory.start + 2 * MIB), there, MIB, false);
+    for (at, page) in pages(&memory).enumerate().skip(2 * MIB / page_len()) {
+        let moved = if shrunk.contains(&page) { there - memory.start } else { 0 };
+        assert_eq!(sys::get(page), (at - moved / page_len()) as u64 + 1, "page {at}");
+    }
+    world.check();
+}
+
 #[test]
 fn moved_memory_keeps_its_content() {
     let Some(world) = World::new("moved_memory", 4 * MIB) else { return };

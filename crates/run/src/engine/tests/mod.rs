@@ -328,7 +328,7 @@ impl World {
     fn remap(&self, from: &Range<usize>, to: usize, len: usize, keep: bool) -> Range<usize> {
         let mut flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         flags |= if keep { libc::MREMAP_DONTUNMAP } else { 0 };
-        self.request(Request::Level { range: from.clone() });
+        self.request(Request::Level { range: from.clone(), len });
         let result = sys::remap(from, len, flags, to);
         assert_eq!(result, to as i64);
         let moved = Request::Moved { from: from.clone(), to: Some(to..to + len) };

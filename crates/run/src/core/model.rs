@@ -331,8 +331,8 @@ impl World {
         self.queue.extend(told.iter().map(Message::Discarded));
     }
 
-    /// One mapping, closed as a whole or not at all, goes elsewhere, at most `most` pages of it; the
-    /// rest is unmapped, and the kernel reports that all of it has moved.
+    /// One mapping, closed as a whole or not at all, goes elsewhere, at most `most` pages of it;
+    /// the rest is unmapped, and the kernel reports that all of it has moved.
     fn relocate(&mut self, from: &Pages, to: PageNo, most: usize) {
         let head = from.start..from.end.min(from.start + most);
         let target = to..to + head.len();

@@ -58,8 +58,8 @@ fn nothing_moves_while_a_message_is_not_read() {
     assert!(lost.is_err() || lost.is_ok_and(|played| played.is_err()), "a page was lost");
 }
 
-/// A range that becomes shorter while it moves takes nothing else along; the model finds a core that
-/// believes the length that is reported.
+/// A range that becomes shorter while it moves takes nothing else along; the model finds a core
+/// that believes the length that is reported.
 #[test]
 fn no_more_moves_than_was_asked_for() {
     let ops = [

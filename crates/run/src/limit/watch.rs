@@ -85,11 +85,11 @@ impl Watcher {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) {
         crate::sys::urgency::be_prompt();
-        let mut next_look = Instant::now();
+        let (mut next_look, mut next_try) = (Instant::now(), Instant::now());
         loop {
             let retrying = !lock(&self.shared.retries).is_empty() || self.forks.are_waiting();
-            let due = next_look.saturating_duration_since(Instant::now());
-            if self.shared.watcher.wait(if retrying { due.min(RETRY) } else { due }) {
+            let next = if retrying { next_look.min(next_try) } else { next_look };
+            if self.shared.watcher.wait(next.saturating_duration_since(Instant::now())) {
                 return;
             }
             while let Some(work) = self.next_work() {
@@ -97,10 +97,14 @@ impl Watcher {
                     perform(&self.shared, work, &mut self.answers);
                 }
             }
+            let began = Instant::now();
             while let Some(work) = self.forks.next(&self.shared) {
                 perform(&self.shared, work, &mut self.answers);
             }
-            self.retry();
+            if began >= next_try {
+                self.retry();
+                next_try = next_after(began, began.elapsed(), RETRY);
+            }
             let began = Instant::now();
             if began >= next_look {
                 let rest = self.look();
@@ -250,9 +254,9 @@ impl Watcher {
     }
 }
 
-/// Returns when to look again, after a look that took `took` and wants the next one after `rest`.
-/// The pause is at least as long as the look: a real-time thread without pauses would keep all
-/// other threads, including the program's, off the only processor of a small machine.
+/// Returns when to look or try again, after one that took `took` and wants the next after `rest`.
+/// The pause is at least as long: a real-time thread without pauses would keep all other threads,
+/// including the program's, off the only processor of a small machine.
 fn next_after(began: Instant, took: Duration, rest: Duration) -> Instant {
     began + rest.max(took * 2)
 }

@@ -276,9 +276,7 @@ fn a_mapping_that_is_gone_keeps_no_other_open() {
 fn what_shrinks_while_it_moves_takes_nothing_else_along() {
     let Some(world) = World::new("shrinks", 4 * MIB) else { return };
     let memory = world.map(16 * MIB);
-    for (at, page) in pages(&memory).enumerate() {
-        sys::put(page, at as u64 + 1);
-    }
+    number(&memory);
     let there = memory.start + 4 * MIB;
     let shrunk = world.remap(&(memory.start..memory.start + 2 * MIB), there, MIB, false);
     for (at, page) in pages(&memory).enumerate().skip(2 * MIB / page_len()) {
@@ -292,9 +290,7 @@ fn what_shrinks_while_it_moves_takes_nothing_else_along() {
 fn moved_memory_keeps_its_content() {
     let Some(world) = World::new("moved_memory", 4 * MIB) else { return };
     let memory = world.map(16 * MIB);
-    for (at, page) in pages(&memory).enumerate() {
-        sys::put(page, at as u64 + 1);
-    }
+    number(&memory);
     let there = world.window.start + (1 << 31);
     let grown = world.remap(&memory, there, 24 * MIB, false);
     for (at, page) in pages(&grown).enumerate() {

@@ -382,6 +382,11 @@ fn fill(page: usize, version: u64) {
     }
 }
 
+/// Puts the number of each page in it, from 1 on: it says where a page was that has moved.
+fn number(range: &Range<usize>) {
+    (1..).zip(pages(range)).for_each(|(number, page)| sys::put(page, number));
+}
+
 /// Asserts that a page is as it was filled.
 fn verify(page: usize, version: u64) {
     for word in (0..page_len()).step_by(8) {

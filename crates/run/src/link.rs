@@ -72,8 +72,9 @@ pub(crate) enum Request {
     /// writes them in the middle of it, and nothing leaves until [`Memory::born`] or
     /// [`Memory::unborn`]. `None`: all pages come in, for a child that is not managed.
     Hold { pages: Option<Vec<usize>> },
-    /// A fork with a message: it waits for room, like one without.
-    Fork,
+    /// A fork with a message: it waits for room, like one without. The page where the child finds
+    /// its number comes in, and stays until [`Memory::forked`] or [`Memory::unborn`].
+    Fork { number_at: Option<usize> },
 }
 
 /// New memory that is checked when it is made, since a program could exceed the limit with it

@@ -12,6 +12,8 @@ const LOOK_MIN: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     always: Vec<Pages>,
+    /// Where the child of a fork in progress finds its number.
+    number: Option<PageNo>,
     threads: BTreeMap<i32, BTreeSet<PageNo>>,
     /// How many threads need a page.
     pages: BTreeMap<PageNo, usize>,
@@ -23,6 +25,11 @@ impl Kept {
     /// These pages never leave, and the earlier ones may.
     pub(crate) fn set_always(&mut self, pages: Vec<Pages>) {
         self.always = pages;
+    }
+
+    /// A fork begins whose child needs this page, or it is over. There is one at a time.
+    pub(crate) fn set_number(&mut self, page: Option<PageNo>) {
+        self.number = page;
     }
 
     /// A thread needs a page.
@@ -59,7 +66,9 @@ impl Kept {
 
     /// Returns whether a page is kept.
     pub(crate) fn has(&self, page: PageNo) -> bool {
-        self.always.iter().any(|pages| pages.contains(&page)) || self.pages.contains_key(&page)
+        self.always.iter().any(|pages| pages.contains(&page))
+            || self.number == Some(page)
+            || self.pages.contains_key(&page)
     }
 }
 
@@ -81,6 +90,10 @@ mod tests {
         kept.set_always(vec![3..4, 7..9]);
         kept.look(|_| false);
         assert!(kept.has(8) && !kept.has(9));
+        kept.set_number(Some(9));
+        assert!(kept.has(9));
+        kept.set_number(None);
+        assert!(!kept.has(9));
     }
 
     #[test]

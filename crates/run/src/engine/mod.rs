@@ -26,6 +26,7 @@ use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::faults::ends;
 use crate::faults::{prefetcher, readers};
 use crate::figures::Counters;
+use crate::limit::forks;
 use crate::limit::requests::{fetch, set_access};
 use crate::limit::strangers;
 use crate::limit::watch::Watcher;
@@ -222,6 +223,7 @@ impl Memory for Engine {
 
     fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId {
         let Some(parent) = self.shared.find(parent) else { return self.exec(pid) };
+        lock(&parent.kept).set_number(None);
         let unclaimed = {
             let mut unclaimed = lock(&parent.unclaimed);
             (!unclaimed.is_empty()).then(|| unclaimed.remove(0))
@@ -374,8 +376,14 @@ impl Memory for Engine {
             Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
             Request::Grown { end } => Work::Grown(managed, page_of(end - 1), ticket),
             Request::Hold { pages } => Work::Hold(managed, pages, ticket),
-            Request::Fork if !self.shared.budget.is_together() => return true,
-            Request::Fork => Work::Fork(managed, ticket),
+            Request::Fork { number_at } => {
+                let number = number_at.map(page_of);
+                let is_there = forks::keep_number(&managed, number);
+                if is_there && !self.shared.budget.is_together() {
+                    return true;
+                }
+                Work::Fork(managed, number, ticket)
+            }
         };
         self.shared.ask(work);
         false
@@ -401,6 +409,7 @@ impl Memory for Engine {
 
     fn unborn(&self, parent: SpaceId) {
         if let Some(parent) = self.shared.find(parent) {
+            lock(&parent.kept).set_number(None);
             // The kernel may have reported a child that it abandoned afterwards.
             let unclaimed = std::mem::take(&mut *lock(&parent.unclaimed));
             unclaimed.iter().for_each(|child| self.gone(child.id));

@@ -1,4 +1,11 @@
-//! Forks that wait for room, where the store's memory counts against the same limit.
+//! Forks that wait: for the page of the child's number, and for room where the store's memory counts
+//! against the same limit.
+//!
+//! The kernel writes the number in the child's memory before the child stops for the first time.
+//! That stop is pending by then, and with anything pending the kernel does not sleep until a page
+//! is there, but tries again at once. In a group with a small share of the processors, the child
+//! can use up all of it, so that the manager never brings the page. So the page is there before the
+//! fork, and stays until the child has a copy of it: no page leaves a child that has not stopped.
 //!
 //! The kernel copies a shared page at the first write, and nobody can make it wait. So there must
 //! be room for a part of the copies before the first write (`Budget::charge`), and pages leave for
@@ -8,8 +15,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::core::pages::Page;
+use crate::core::ranges::PageNo;
 use crate::spaces::asked::Work;
-use crate::spaces::managed::Managed;
+use crate::spaces::managed::{Managed, lock};
 use crate::spaces::shared::Shared;
 
 /// Longest wait of a fork: without room the kernel may end the program, but need not.
@@ -21,6 +30,18 @@ struct Fork {
     /// How many pages its child will share.
     pages: usize,
     since: Instant,
+}
+
+/// A fork begins: keeps the page where its child finds its number. Returns whether the page is
+/// there, which is false as well if the space is busy.
+pub(crate) fn keep_number(managed: &Managed, number: Option<PageNo>) -> bool {
+    // First, so that it does not leave after it was found.
+    lock(&managed.kept).set_number(number);
+    let is_there = |page| {
+        let space = managed.try_lock();
+        space.is_some_and(|space| !matches!(space.page(page), Page::Cached(_) | Page::Stored(_)))
+    };
+    number.is_none_or(is_there)
 }
 
 /// Forks that wait, in the order in which they were asked for.
@@ -70,7 +91,7 @@ fn has_room(shared: &Shared) -> bool {
 
 fn parent(work: &Work) -> Option<&Managed> {
     match work {
-        Work::Hold(managed, ..) | Work::Fork(managed, _) => Some(managed),
+        Work::Hold(managed, ..) | Work::Fork(managed, ..) => Some(managed),
         _ => None,
     }
 }

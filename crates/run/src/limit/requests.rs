@@ -66,7 +66,12 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             hold(shared, &managed, pages, answers);
             ticket
         }
-        Work::Fork(_, ticket) => ticket,
+        Work::Fork(managed, number, ticket) => {
+            if let Some(page) = number {
+                bring_in(shared, &managed, page, answers);
+            }
+            ticket
+        }
         Work::End { managed, pages, robust, ticket } => {
             ends::bring(shared, &managed, ticket.thread, &pages, robust, answers);
             ticket

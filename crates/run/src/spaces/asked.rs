@@ -64,8 +64,8 @@ pub(crate) enum Work {
     Grown(Arc<Managed>, PageNo, Ticket),
     /// As above; addresses of the pages.
     Hold(Arc<Managed>, Option<Vec<usize>>, Ticket),
-    /// Same as above.
-    Fork(Arc<Managed>, Ticket),
+    /// As above; the page of the child's number.
+    Fork(Arc<Managed>, Option<PageNo>, Ticket),
     /// Brings in the pages that the kernel needs when a thread ends: these, and its robust mutexes.
     End { managed: Arc<Managed>, pages: Vec<PageNo>, robust: Option<usize>, ticket: Ticket },
     /// A child of a fork that was held.

@@ -11,6 +11,8 @@ pub(crate) struct Areas {
     pub flags: u64,
     /// Where its number is cleared, and waiting threads are woken, when it ends.
     pub tid_at: Option<usize>,
+    /// Where it finds its number, which the kernel writes before the thread's first stop.
+    pub number_at: Option<usize>,
     /// Addresses that the kernel reads or writes in the call: the arguments, and where numbers go.
     pub on_the_way: [Option<usize>; 4],
 }
@@ -18,15 +20,19 @@ pub(crate) struct Areas {
 /// Decodes `registers` of a thread inside such a call or before it; `tid` is the thread.
 pub(crate) fn of(tid: i32, registers: &Registers) -> Areas {
     let args = registers.arguments();
-    let clears = |flags: u64, at: u64| {
-        let clears = flags & libc::CLONE_CHILD_CLEARTID as u64 != 0;
-        clears.then_some(arch::untagged(at as usize))
+    let given = |flags: u64, flag: libc::c_int, at: u64| {
+        (flags & flag as u64 != 0).then_some(arch::untagged(at as usize))
+    };
+    let number = |flags: u64, at: u64| Areas {
+        flags,
+        tid_at: given(flags, libc::CLONE_CHILD_CLEARTID, at),
+        number_at: given(flags, libc::CLONE_CHILD_SETTID, at),
+        ..Areas::default()
     };
     match registers.number().map(|number| number as libc::c_long) {
         Some(libc::SYS_clone) => Areas {
-            flags: args[0],
-            tid_at: clears(args[0], args[CHILD_TID]),
             on_the_way: [Some(args[2] as usize), Some(args[CHILD_TID] as usize), None, None],
+            ..number(args[0], args[CHILD_TID])
         },
         Some(libc::SYS_clone3) => {
             // u64 each: flags, descriptor, child's number, parent's number.
@@ -39,9 +45,8 @@ pub(crate) fn of(tid: i32, registers: &Registers) -> Areas {
             }
             let at = |index: usize| Some(words[index] as usize);
             Areas {
-                flags: words[0],
-                tid_at: clears(words[0], words[2]),
                 on_the_way: [Some(args[0] as usize), at(1), at(2), at(3)],
+                ..number(words[0], words[2])
             }
         }
         Some(arch::VFORK) => {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::areas;
+use super::areas::{self, Areas};
 use super::calls::{self, Aside, Meaning};
 use super::filters::follow_children;
 use super::inject::At;
@@ -115,9 +115,11 @@ impl Tracer<'_> {
             self.end_change(tid, space);
             return self.skip(tid, libc::EAGAIN);
         }
+        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
+        let Areas { number_at, on_the_way, .. } = areas.unwrap_or_default();
         if may_follow_forks() {
             self.set_waits(tid, Waits::Fork(Birth::Told));
-            return self.ask(tid, space, Request::Fork, Park::IntoCall);
+            return self.ask(tid, space, Request::Fork { number_at }, Park::IntoCall);
         }
         if let Some(reason) = self.no_helper_for_child(tid) {
             if let Some(task) = self.tasks.get_mut(&tid) {
@@ -127,8 +129,7 @@ impl Tracer<'_> {
             return self.ask(tid, space, Request::Hold { pages: None }, Park::IntoCall);
         }
         self.set_waits(tid, Waits::Fork(Birth::Held));
-        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
-        let pages = areas.unwrap_or_default().on_the_way.into_iter().flatten().collect();
+        let pages = on_the_way.into_iter().flatten().collect();
         self.ask(tid, space, Request::Hold { pages: Some(pages) }, Park::IntoCall);
     }
 

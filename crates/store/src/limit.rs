@@ -10,25 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::error::StoreError;
 use crate::tuning::Tuning;
 
-/// The room that a store leaves free below its limit: a share of it, but no more than the pages of
-/// a few threads take.
+/// The room that a store leaves free below its limit: a share of it, but no more than this many
+/// pages, those of a few threads.
 const MARGIN_SHARE: u64 = 32;
-const MARGIN_MAX: u64 = 128 << 10;
-
-/// Returns the bytes at which a store makes room, or refuses pages.
-pub(crate) fn mark(limit: u64) -> u64 {
-    limit - (limit / MARGIN_SHARE).min(MARGIN_MAX)
-}
-
-/// Returns the bytes to which a full store that cannot evict must shrink before it takes pages
-/// again.
-pub(crate) fn accepted(tuning: &Tuning, limit: u64) -> u64 {
-    tuning.accept_bytes(mark(limit))
-}
+const MARGIN_PAGES: u64 = 32;
 
 /// Whether the limit was hit, and the most memory held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Limit {
+    /// The most bytes that are left free below the limit.
+    margin: u64,
     /// The limit was hit, and the store has not shrunk to its accept threshold since.
     full: AtomicBool,
     /// The most that was held, as far as was looked.
@@ -37,6 +28,23 @@ pub(crate) struct Limit {
 
 // Relaxed throughout: decisions that may be one store late, and a statistic.
 impl Limit {
+    /// Returns the limit of a store with pages of `page_len` bytes that was not hit.
+    pub(crate) fn new(page_len: usize) -> Self {
+        let margin = MARGIN_PAGES * page_len as u64;
+        Self { margin, full: AtomicBool::new(false), held_max: AtomicU64::new(0) }
+    }
+
+    /// Returns the bytes at which a store with a limit of `bytes` makes room, or refuses pages.
+    pub(crate) fn mark(&self, bytes: u64) -> u64 {
+        bytes - (bytes / MARGIN_SHARE).min(self.margin)
+    }
+
+    /// Returns the bytes to which a full store that cannot evict must shrink before it takes pages
+    /// again.
+    pub(crate) fn accepted(&self, tuning: &Tuning, bytes: u64) -> u64 {
+        tuning.accept_bytes(self.mark(bytes))
+    }
+
     /// Refuses pages while the store is full. `held` returns the bytes held; `evicts` is whether
     /// pages can leave memory.
     ///
@@ -50,9 +58,9 @@ impl Limit {
     ) -> Result<(), StoreError> {
         let Some(limit) = tuning.limit_bytes() else { return Ok(()) };
         let held = held();
-        if held >= mark(limit) {
+        if held >= self.mark(limit) {
             self.full.store(true, Ordering::Relaxed);
-        } else if evicts || held <= accepted(tuning, limit) {
+        } else if evicts || held <= self.accepted(tuning, limit) {
             self.full.store(false, Ordering::Relaxed);
         }
         if self.full.load(Ordering::Relaxed) { Err(StoreError::Full) } else { Ok(()) }
@@ -75,5 +83,19 @@ impl Limit {
     /// Begins to look for the most from `held` on.
     pub(crate) fn reset_held_max(&self, held: u64) {
         self.held_max.store(held, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_free_is_counted_in_pages() {
+        for page_len in [4 << 10, 16 << 10, 64 << 10] {
+            let limit = Limit::new(page_len as usize);
+            assert_eq!(limit.mark(1 << 30), (1 << 30) - 32 * page_len);
+            assert_eq!(limit.mark(32 << 10), 31 << 10, "a share of a small one");
+        }
     }
 }

@@ -95,7 +95,7 @@ pub struct StoreOptions {
     /// Whether equal pages share one object.
     pub deduplicate: bool,
     /// Most bytes that the store may hold: pages, idle pages and metadata. `None`: no limit. The
-    /// store makes room, or refuses pages, a little before: a 32nd of the limit, at most 128 KiB.
+    /// store makes room, or refuses pages, a little before: a 32nd of the limit, at most 32 pages.
     pub limit_bytes: Option<u64>,
     /// A full store takes pages again when it has shrunk to this share of what it may hold, in
     /// percent (zswap's `accept_threshold_percent`).

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use zfold_pool::builders;
 
-use crate::limit::accepted;
 use crate::pressure::{Level, Pressure};
 use crate::store::Store;
 use crate::store::postprocess::{Recompress, Selection};
@@ -162,7 +161,7 @@ impl Switches {
 
     fn round(&self, store: &Store, pressure: Option<&mut (dyn Pressure + 'static)>) {
         if let Some(limit) = store.tunables().limit_bytes {
-            let accept = accepted(&store.tuning, limit);
+            let accept = store.limit.accepted(&store.tuning, limit);
             if store.held_bytes() > accept {
                 store.shrink_to(accept, &self.stop);
             }

@@ -1,5 +1,5 @@
-//! Forks that wait: for the page of the child's number, and for room where the store's memory counts
-//! against the same limit.
+//! Forks that wait: for the page of the child's number, and for room where the store's memory
+//! counts against the same limit.
 //!
 //! The kernel writes the number in the child's memory before the child stops for the first time.
 //! That stop is pending by then, and with anything pending the kernel does not sleep until a page

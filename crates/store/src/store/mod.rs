@@ -132,7 +132,7 @@ impl Store {
             slots: SlotTable::new(options.slots, form).map_err(OpenError::SlotTable)?,
             pages,
             tuning: Tuning::new(&tunables),
-            limit: Limit::default(),
+            limit: Limit::new(page_len),
             saving: Saving::default(),
             processing_bytes: AtomicU64::new(processing.bytes()),
             processing: Mutex::new(processing),

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::selection::Selection;
 use crate::error::{StoreError, UpdateError};
-use crate::limit::{accepted, mark};
 use crate::store::Store;
 
 /// Rounds of writeback after which a store that waits for room gives up, if it has none by then
@@ -74,13 +73,13 @@ impl Store {
     /// Brings what is held below the limit if it can; returns whether it is.
     fn make_room(&self) -> bool {
         let Some(limit) = self.tuning.limit_bytes() else { return true };
-        let mark = mark(limit);
+        let mark = self.limit.mark(limit);
         if self.pages.backed.is_none() {
             if self.held_bytes() >= mark && self.freeable_pages() > 0 {
                 self.compact();
             }
             let held = self.held_bytes();
-            return held < mark && held <= accepted(&self.tuning, limit);
+            return held < mark && held <= self.limit.accepted(&self.tuning, limit);
         }
         let below = || self.held_bytes() < mark;
         // Another thread has made it.

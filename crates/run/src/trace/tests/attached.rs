@@ -6,6 +6,7 @@ use super::followed::PLAIN;
 use super::witness::Note;
 use super::*;
 use crate::link::Tracing as _;
+use crate::permission::may_follow_forks;
 use crate::sys::proc;
 
 #[test]
@@ -107,6 +108,9 @@ fn a_static_program_is_attached() {
     let expected = alone(path, &["forks"]);
     assert_eq!(traced(path, &["forks"], &witness, access), expected);
     assert!(witness.attachments() > 10);
+    let forks = witness.forks.lock().unwrap();
+    assert!(forks.iter().all(Option::is_some), "the C library asks for the number: {forks:?}");
+    assert!(forks.len() >= 10 || !may_follow_forks(), "{forks:?}");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) struct Witness {
     pub ends: AtomicUsize,
     /// Same as above.
     pub robust: AtomicUsize,
+    /// Forks with a message: where each child finds its number.
+    pub forks: Mutex<Vec<Option<usize>>>,
     /// Spaces that stood still, and in which turn.
     pub stood: Mutex<Vec<(SpaceId, u64)>>,
     handle: OnceLock<Arc<Handle>>,
@@ -173,6 +175,9 @@ impl Memory for Witness {
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {
         if matches!(request, Request::Grown { .. }) {
             self.note(Note::Grown(space));
+        }
+        if let Request::Fork { number_at } = request {
+            self.forks.lock().unwrap().push(number_at);
         }
         let now = matches!(request, Request::Level { .. });
         if !now {

@@ -63,6 +63,11 @@ impl Page {
         matches!(self, Self::Resident { .. } | Self::Doomed { .. } | Self::Fixed { .. })
     }
 
+    /// Returns whether the page has left, and has to be brought back.
+    pub(crate) fn is_away(self) -> bool {
+        matches!(self, Self::Cached(_) | Self::Stored(_))
+    }
+
     /// Returns whether a page of this state may have a copy.
     pub(crate) fn may_be_copied(self) -> bool {
         matches!(self, Self::Resident { .. } | Self::Fixed { .. } | Self::Cached(_))
@@ -276,7 +281,7 @@ impl PageTable {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
         let was = Page::from_word(chunk.words[at]);
-        let is_back = matches!(was, Page::Cached(_) | Page::Stored(_));
+        let is_back = was.is_away();
         let past = match is_back {
             true => self.returns.back(chunk.past[at], page as u64, now),
             false => Past::first(now),

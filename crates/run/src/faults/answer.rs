@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::core::loads::{LOADS_BYTES, Loads, loads_max};
-use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages};
 use crate::core::space::{Answer, Released, ZEROS_BYTES};
 use crate::faults::messages::{self, Told};
@@ -390,11 +389,8 @@ pub(crate) fn bring_in(
         if std::mem::replace(&mut tried, true) {
             forget_if_astray(shared, managed, page, &mut answers.told);
         }
-        let away = {
-            let space = managed.lock();
-            matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
-        };
-        if !away {
+        let is_away = managed.lock().page(page).is_away();
+        if !is_away {
             return answer_told(shared, managed, answers);
         }
         let since = std::time::Instant::now();

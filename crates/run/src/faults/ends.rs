@@ -14,7 +14,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages, page_of};
 use crate::faults::answer::{Answers, bring_in};
 use crate::link::{Ending, SpaceId, Ticket};
@@ -52,7 +51,8 @@ pub(crate) fn begin(shared: &Shared, space: SpaceId, ending: &Ending<'_>, ticket
         pages.iter().for_each(|&page| kept.add(ticket.thread, page));
     }
     let is_ready = managed.try_lock().is_some_and(|space| {
-        !pages.iter().any(|&page| is_away(&space, page)) && has_no_mutex(&managed, &space, ending)
+        !pages.iter().any(|&page| space.page(page).is_away())
+            && has_no_mutex(&managed, &space, ending)
     });
     if !is_ready {
         shared.ask(Work::End { managed, pages, robust: ending.robust, ticket });
@@ -78,10 +78,6 @@ pub(crate) fn bring(
     {
         Walk { shared, managed, thread, memory, answers }.walk(head);
     }
-}
-
-fn is_away(space: &Held<'_>, page: PageNo) -> bool {
-    matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
 }
 
 /// The pages of `len` bytes; none where no program has any.

@@ -15,7 +15,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::core::pages::Page;
 use crate::core::ranges::PageNo;
 use crate::spaces::asked::Work;
 use crate::spaces::managed::{Managed, lock};
@@ -37,10 +36,7 @@ struct Fork {
 pub(crate) fn keep_number(managed: &Managed, number: Option<PageNo>) -> bool {
     // First, so that it does not leave after it was found.
     lock(&managed.kept).set_number(number);
-    let is_there = |page| {
-        let space = managed.try_lock();
-        space.is_some_and(|space| !matches!(space.page(page), Page::Cached(_) | Page::Stored(_)))
-    };
+    let is_there = |page| managed.try_lock().is_some_and(|space| !space.page(page).is_away());
     number.is_none_or(is_there)
 }
 

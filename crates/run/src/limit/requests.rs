@@ -214,7 +214,7 @@ fn bring_back<'a>(
         drain(shared, managed, &mut space, &mut answers.told);
         let away = |pages: &Pages| {
             let mut known = space.table().known(pages);
-            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
+            known.find(|(_, state)| state.is_away())
         };
         // Usually after the last page; but an earlier page may have been on its way out then.
         let away = away(&(from..pages.end)).or_else(|| away(pages));

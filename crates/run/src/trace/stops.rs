@@ -115,8 +115,9 @@ impl Tracer<'_> {
             self.end_change(tid, space);
             return self.skip(tid, libc::EAGAIN);
         }
-        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
-        let Areas { number_at, on_the_way, .. } = areas.unwrap_or_default();
+        let known = self.tasks.get(&tid).and_then(|task| task.areas);
+        let read = || ptrace::registers(tid).ok().map(|registers| areas::of(tid, &registers));
+        let Areas { number_at, on_the_way, .. } = known.or_else(read).unwrap_or_default();
         if may_follow_forks() {
             self.set_waits(tid, Waits::Fork(Birth::Told));
             return self.ask(tid, space, Request::Fork { number_at }, Park::IntoCall);

@@ -70,7 +70,7 @@ fn copies_make_room_for_pages() {
     let Some(world) = World::new("copies_make_room", 8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
-    world.request(Request::PageOut { range: memory.clone() });
+    world.page_out(&memory);
     // What all pages but the resident ones take, and a little more.
     let held = world.stats().stored_bytes;
     let limit = held * 7 / 8;
@@ -123,7 +123,7 @@ fn what_is_zeros_by_now_has_no_copy() {
     for page in pages(&memory) {
         (0..page_len()).step_by(8).for_each(|at| sys::put(page + at, 0));
     }
-    world.request(Request::PageOut { range: memory.clone() });
+    world.page_out(&memory);
     world.wait_until_released();
     assert_eq!(world.stats().copied_pages, 0);
     pages(&memory).for_each(|page| assert_eq!(sys::get(page + 64), 0));

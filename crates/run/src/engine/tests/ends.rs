@@ -62,16 +62,6 @@ impl World {
         }
         false
     }
-
-    fn page_out(&self, range: &Range<usize>) {
-        self.request(Request::PageOut { range: range.clone() });
-    }
-
-    /// Which pages of a range are there.
-    fn there(&self, range: &Range<usize>) -> Vec<usize> {
-        let found = self.map.present(range).unwrap().into_iter();
-        found.flat_map(|part| pages(&part)).map(|page| (page - range.start) / page_len()).collect()
-    }
 }
 
 fn put(at: usize, word: usize) {

@@ -213,7 +213,7 @@ fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
     let Some(world) = World::new("the_rest_of_what_is_closed", 8 * MIB) else { return };
     let memory = world.map(256 * page_len());
     pages(&memory).for_each(|page| fill(page, 1));
-    world.request(Request::PageOut { range: memory.clone() });
+    world.page_out(&memory);
     let anew: Vec<_> = pages(&memory).step_by(2).collect();
     for &page in &anew {
         assert_eq!(sys::map(page, page_len(), true), page as i64);
@@ -228,7 +228,7 @@ fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
     for page in pages(&memory) {
         verify(page, if anew.contains(&page) { 2 } else { 1 });
     }
-    world.request(Request::PageOut { range: memory.clone() });
+    world.page_out(&memory);
     anew.iter().for_each(|&page| verify(page, 2));
     world.check();
 }
@@ -416,7 +416,7 @@ fn a_page_out_leaves_nothing_and_loses_nothing() {
     pages(&memory).for_each(|page| fill(page, 1));
     let before = world.resident();
     assert!(before >= 8 * MIB);
-    world.request(Request::PageOut { range: memory.clone() });
+    world.page_out(&memory);
     assert_eq!(world.resident(), 0);
     assert!(world.stats().stores_total >= (8 * MIB / page_len()) as u64, "{:?}", world.stats());
     pages(&memory).for_each(|page| verify(page, 1));

@@ -54,7 +54,7 @@ fn memory_that_was_out_of_use_leaves_when_it_is_paged_out() {
     // From now on there is room for all of it.
     world.engine.set_limit(64 << 20);
     sys::protect(&memory, true);
-    world.request(Request::PageOut { range: memory.clone() });
+    world.page_out(&memory);
     assert!(world.resident() < MIB, "{} stay", world.resident());
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();

@@ -1,6 +1,5 @@
 //! What a fork waits for.
 
-use std::slice;
 use std::time::Duration;
 
 use zfold_testing::wait_until;
@@ -44,19 +43,17 @@ fn the_page_of_a_childs_number_is_there_until_the_fork_is_over() {
     let Some(world) = World::new("the_page_of_a_childs_number", 16 * MIB) else { return };
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
-    let page_out = || world.request(Request::PageOut { range: memory.clone() });
-    let numbers = [7, 9].map(|page| memory.start + page * page_len() + 64);
-    let [first, second] = numbers.map(|at| at - 64..at - 64 + page_len());
+    let page_out = || world.page_out(&memory);
+    let [first, second] = [7, 9].map(|page| memory.start + page * page_len() + 64);
     let fork = |number_at| world.request(Request::Fork { number_at });
-    let is_there = |page: &Range<usize>| !world.map.present(page).unwrap().is_empty();
 
     for over in [false, true] {
         page_out();
-        assert!(!is_there(&first));
-        fork(Some(numbers[0]));
-        assert!(is_there(&first));
+        assert_eq!(world.there(&memory), [0; 0]);
+        fork(Some(first));
+        assert_eq!(world.there(&memory), [7]);
         page_out();
-        assert_eq!(world.map.present(&memory).unwrap(), slice::from_ref(&first), "it stays");
+        assert_eq!(world.there(&memory), [7], "it stays");
         match over {
             false => world.engine.unborn(world.space),
             // There is no child, so it gets a space of its own, without pages.
@@ -66,17 +63,17 @@ fn the_page_of_a_childs_number_is_there_until_the_fork_is_over() {
             }
         }
         page_out();
-        assert!(!is_there(&first), "the fork is over");
+        assert_eq!(world.there(&memory), [0; 0], "the fork is over");
     }
 
     // Of the last one alone: the other is over.
-    fork(Some(numbers[0]));
-    fork(Some(numbers[1]));
+    fork(Some(first));
+    fork(Some(second));
     page_out();
-    assert_eq!(world.map.present(&memory).unwrap(), [second]);
+    assert_eq!(world.there(&memory), [9]);
     fork(None);
     page_out();
-    assert_eq!(world.map.present(&memory).unwrap(), []);
+    assert_eq!(world.there(&memory), [0; 0]);
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();
 }

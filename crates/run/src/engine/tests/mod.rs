@@ -287,6 +287,16 @@ impl World {
         self.hold(|ticket| self.engine.request(self.space, request, ticket));
     }
 
+    fn page_out(&self, range: &Range<usize>) {
+        self.request(Request::PageOut { range: range.clone() });
+    }
+
+    /// Which pages of a range are there.
+    fn there(&self, range: &Range<usize>) -> Vec<usize> {
+        let found = self.map.present(range).unwrap().into_iter();
+        found.flat_map(|part| pages(&part)).map(|page| (page - range.start) / page_len()).collect()
+    }
+
     /// Maps memory, with a gap behind it so that neighbours stay apart.
     fn map(&self, len: usize) -> Range<usize> {
         self.map_at(self.place(len), len)

@@ -34,7 +34,7 @@ impl World {
         pages(memory).for_each(|page| fill(page, version));
         // Pages that are in use elsewhere at that moment are tried again.
         while self.present(memory) > 0 {
-            self.request(Request::PageOut { range: memory.clone() });
+            self.page_out(memory);
         }
     }
 }

@@ -70,7 +70,7 @@ fn pages_that_are_wanted_before_they_are_read_come_back() {
     world.here.dawdles.store(true, Ordering::Relaxed);
     for round in 1..20 {
         thread::scope(|scope| {
-            scope.spawn(|| world.request(Request::PageOut { range: memory.clone() }));
+            scope.spawn(|| world.page_out(&memory));
             for page in pages(&memory) {
                 verify(page, round);
                 fill(page, round + 1);

@@ -22,15 +22,6 @@ pub fn resident_bytes() -> io::Result<u64> {
     rollup("self", "Anonymous:")
 }
 
-/// Returns all resident bytes of another process.
-///
-/// # Errors
-///
-/// As [`resident_bytes`]; also when there is no such process, or it is another user's.
-pub fn resident_bytes_of(process: u32) -> io::Result<u64> {
-    rollup(process, "Rss:")
-}
-
 fn rollup(process: impl Display, name: &str) -> io::Result<u64> {
     let path = format!("/proc/{process}/smaps_rollup");
     let rollup = fs::read_to_string(&path)?;

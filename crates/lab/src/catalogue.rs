@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::experiment::error::Error;
-use crate::experiment::outcome::{Figure, Outcome, Progress, Settings};
+use crate::experiment::outcome::{Outcome, Progress, Settings};
 use crate::{
-    allocators, build, calls, compaction, density, disk, free, limits, lock_stat, pageout,
-    per_cpu_lists, pool_lock, scale, writeback,
+    allocators, build, compaction, free, lock_stat, pageout, per_cpu_lists, pool_lock, scale,
+    writeback,
 };
 
 /// An experiment.
@@ -31,23 +31,12 @@ pub struct Experiment {
     pub example: &'static str,
     /// Whether its tables have statistics of locks.
     pub counts_locks: bool,
-    how: How,
-}
-
-/// Told figures that are complete before others are.
-type Part<'a> = &'a mut dyn FnMut(&[Figure]);
-
-/// How an experiment is run.
-#[derive(Clone, Copy, Debug)]
-enum How {
-    Whole(fn(&Settings, Progress<'_>) -> Result<Outcome, Error>),
-    /// One part after the other; the text says which.
-    Parts(&'static str, fn(&Settings, Progress<'_>, Part<'_>) -> Result<Outcome, Error>),
+    run: fn(&Settings, Progress<'_>) -> Result<Outcome, Error>,
 }
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 10] = [
         Self {
             name: pool_lock::NAME,
             question: "What does one lock for all of zsmalloc cost?",
@@ -58,7 +47,7 @@ impl Experiment {
                 whether it holds under the other lock designs.",
             example: "--quick",
             counts_locks: false,
-            how: How::Whole(pool_lock::run),
+            run: pool_lock::run,
         },
         Self {
             name: per_cpu_lists::NAME,
@@ -69,7 +58,7 @@ impl Experiment {
                 of 2.65). Measures both on this machine.",
             example: "--quick",
             counts_locks: false,
-            how: How::Whole(per_cpu_lists::run),
+            run: per_cpu_lists::run,
         },
         Self {
             name: compaction::NAME,
@@ -81,7 +70,7 @@ impl Experiment {
                 classes to all CPUs adds.",
             example: "--quick",
             counts_locks: true,
-            how: How::Whole(compaction::run),
+            run: compaction::run,
         },
         Self {
             name: free::NAME,
@@ -93,7 +82,7 @@ impl Experiment {
                 what that gains here, by the number of workers.",
             example: "--html free.html",
             counts_locks: false,
-            how: How::Whole(free::run),
+            run: free::run,
         },
         Self {
             name: allocators::NAME,
@@ -105,7 +94,7 @@ impl Experiment {
                 load.",
             example: "--repeats 9",
             counts_locks: false,
-            how: How::Whole(allocators::run),
+            run: allocators::run,
         },
         Self {
             name: writeback::NAME,
@@ -117,7 +106,7 @@ impl Experiment {
                 written to the swap device, and how many of them are soon read again.",
             example: "--repeats 1",
             counts_locks: false,
-            how: How::Whole(writeback::run),
+            run: writeback::run,
         },
         Self {
             name: lock_stat::NAME,
@@ -128,7 +117,7 @@ impl Experiment {
                 CPUs.",
             example: "--repeats 1",
             counts_locks: true,
-            how: How::Whole(lock_stat::run),
+            run: lock_stat::run,
         },
         Self {
             name: scale::NAME,
@@ -139,34 +128,7 @@ impl Experiment {
                 how fast a machine of so many cores would really be.",
             example: "--html scale.html",
             counts_locks: false,
-            how: How::Whole(scale::run),
-        },
-        Self {
-            name: density::NAME,
-            question: "What do the same pages take in the kernel's zram and in stores?",
-            story: "\
-                Stores real pages in a zram device and in stores of zsmalloc and fit by lz4, page, \
-                page:deep and zstd; frees a random half, compacts, and replaces each page many \
-                times. Shows at each of these moments what is held, all included, for a page and \
-                over the compressed bytes, and how long single stores and loads take. zram needs \
-                root; what is missing is left out and named. The device is gone afterwards, also \
-                after Ctrl-C.",
-            example: "--scale 4 --html density.html",
-            counts_locks: false,
-            how: How::Whole(density::run),
-        },
-        Self {
-            name: disk::NAME,
-            question: "Which block device of compressed memory serves fastest and holds least?",
-            story: "\
-                Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over \
-                NBD and through a loop device on a FUSE file; measures the memory that they and \
-                the kernel's zram hold; and runs the library against zram. Shows which serves most \
-                requests, and which holds least when everything has been overwritten. What is not \
-                installed, or needs root, is left out and named.",
-            example: "--repeats 3",
-            counts_locks: false,
-            how: How::Parts(disk::PARTS, disk::run),
+            run: scale::run,
         },
         Self {
             name: pageout::NAME,
@@ -180,19 +142,7 @@ impl Experiment {
                 and named. Swap and devices are gone afterwards, also after Ctrl-C.",
             example: "--quick",
             counts_locks: false,
-            how: How::Whole(pageout::run),
-        },
-        Self {
-            name: calls::NAME,
-            question: "What do calls that change an address space cost under zfold run?",
-            story: "\
-                One process calls brk, mmap with munmap, and madvise(MADV_DONTNEED), for 64 KiB \
-                each, on untouched and on full memory, and starts programs: alone, under a limit \
-                that is not reached, and under one that is. Shows what a program pays that is \
-                never short of memory, and what a call costs where memory has left.",
-            example: "--repeats 9",
-            counts_locks: false,
-            how: How::Whole(calls::run),
+            run: pageout::run,
         },
         Self {
             name: build::NAME,
@@ -205,20 +155,7 @@ impl Experiment {
                 compiler, and the kernel's swap root; what is missing is left out and named.",
             example: "--project src/linux --repeats 3",
             counts_locks: false,
-            how: How::Whole(build::run),
-        },
-        Self {
-            name: limits::NAME,
-            question: "How low can a limit be before a program mostly waits for its pages?",
-            story: "\
-                Runs a hash table, a sort, a compiler and passes over an array alone, and under \
-                zfold run with limits from 75 to 30 percent of the memory that they have alone. \
-                Shows how much longer each takes, and where it is not done after a minute. What \
-                they print must be the same each time. Needs perl, gcc and Python with NumPy; what \
-                is missing is left out and named.",
-            example: "--repeats 2",
-            counts_locks: false,
-            how: How::Whole(limits::run),
+            run: build::run,
         },
     ];
 
@@ -228,33 +165,7 @@ impl Experiment {
     ///
     /// When memory, a thread or an input cannot be had, or a byte comes back wrong.
     pub fn run(&self, settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-        self.run_in_parts(settings, progress, &mut |_| ())
-    }
-
-    /// Returns what will be measured one after the other, each with its own table, if it is that
-    /// much.
-    pub fn parts(&self) -> Option<&'static str> {
-        match self.how {
-            How::Whole(_) => None,
-            How::Parts(parts, _) => Some(parts),
-        }
-    }
-
-    /// Runs the experiment as [`run`](Self::run) does, and tells `part` figures that are complete
-    /// before the others are, if the experiment has [`parts`](Self::parts).
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn run_in_parts(
-        &self,
-        settings: &Settings,
-        progress: Progress<'_>,
-        part: &mut dyn FnMut(&[Figure]),
-    ) -> Result<Outcome, Error> {
-        match self.how {
-            How::Whole(run) => run(settings, progress),
-            How::Parts(_, run) => run(settings, progress, part),
-        }
+        (self.run)(settings, progress)
     }
 }
 
@@ -311,8 +222,7 @@ mod tests {
         assert_eq!(
             "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
             "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, writeback, lockstat, scale, density, disk, pageout, calls, build, \
-             limits)"
+             free, allocators, writeback, lockstat, scale, pageout, build)"
         );
     }
 }

@@ -16,13 +16,9 @@
 
 pub mod allocators;
 pub mod build;
-pub mod calls;
 pub mod compaction;
-pub mod density;
-pub mod disk;
 pub mod experiment;
 pub mod free;
-pub mod limits;
 pub mod lock_stat;
 pub mod pageout;
 mod per_cpu_lists;

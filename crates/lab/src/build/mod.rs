@@ -69,10 +69,10 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
             Some(reference.peak_bytes)
         }
         // Its own project may be left out; one that was asked for may not.
-        Err(Fault::Missing(reason) | Fault::Flawed(reason)) if settings.project.is_some() => {
+        Err(Fault::Missing(reason)) if settings.project.is_some() => {
             return Err(Error::Other(format!("the project cannot be built: {reason}")));
         }
-        Err(Fault::Missing(reason) | Fault::Flawed(reason)) => {
+        Err(Fault::Missing(reason)) => {
             found.notes.push(format!("SKIPPED: all builds: {reason}."));
             None
         }

@@ -12,8 +12,7 @@ pub struct Settings {
     pub scale: f64,
     /// Repeats of every variant.
     pub repeats: u32,
-    /// Finish in under 20 s (`disk`, `build`: a minute), whatever that does to the figures'
-    /// precision.
+    /// Finish in under 20 s (`build`: a minute), whatever that does to the figures' precision.
     pub quick: bool,
     /// Seed of all random choices.
     pub seed: u64,
@@ -24,8 +23,6 @@ pub struct Settings {
     pub zfold: Option<PathBuf>,
     /// A project that `build` builds in the place of its own.
     pub project: Option<PathBuf>,
-    /// Captures that `density` stores in the place of the built-in ones, if any.
-    pub pages: Vec<PathBuf>,
 }
 
 /// One figure: the median of the measured or simulated values of the repeats.

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser, Subcommand, ValueHint};
 use zfold_compare::rng::Xorshift64;
 use zfold_console::format::Format;
 use zfold_console::program::find;
 use zfold_lab::experiment::Settings;
-use zfold_lab::{Experiment, build, density};
+use zfold_lab::{Experiment, build};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,8 +65,7 @@ pub(crate) struct LabArgs {
     #[arg(global = true, help_heading = "How to measure")]
     repeats: u32,
 
-    /// Finish each experiment in less than 20 s (disk, build: a minute), at the expense of
-    /// precision.
+    /// Finish each experiment in less than 20 s (build: a minute), at the expense of precision.
     #[arg(long, global = true, help_heading = "How to measure")]
     quick: bool,
 
@@ -101,8 +100,8 @@ impl LabArgs {
     pub(crate) fn settings(&self) -> Settings {
         let Self { scale, repeats, quick, seed, .. } = *self;
         let (lab, zfold) = (std::env::current_exe().ok(), find("zfold"));
-        let Choice { project, pages, .. } = self.choice.clone();
-        Settings { scale, repeats, quick, seed, lab, zfold, project, pages }
+        let project = self.choice.project.clone();
+        Settings { scale, repeats, quick, seed, lab, zfold, project }
     }
 }
 
@@ -111,12 +110,10 @@ impl LabArgs {
 struct Choice {
     experiments: Vec<Experiment>,
     project: Option<PathBuf>,
-    pages: Vec<PathBuf>,
 }
 
 const ALL: &str = "all";
 const PROJECT: &str = "project";
-const PAGES: &str = "pages";
 
 impl Subcommand for Choice {
     fn augment_subcommands(command: Command) -> Command {
@@ -141,9 +138,7 @@ impl FromArgMatches for Choice {
         let all = Experiment::ALL.into_iter();
         let experiments = all.filter(|one| [one.name, ALL].contains(&name)).collect();
         let project = matches.try_get_one(PROJECT).ok().flatten().cloned();
-        let pages = matches.try_get_many(PAGES).ok().flatten();
-        let pages = pages.map_or_else(Vec::new, |pages| pages.cloned().collect());
-        Ok(Self { experiments, project, pages })
+        Ok(Self { experiments, project })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -160,24 +155,18 @@ fn subcommand(experiment: &Experiment) -> Command {
         .long_about(format!("{question}\n\n{}", experiment.story))
         .after_help(after_help(experiment.counts_locks, &format!("{name} {}", experiment.example)));
     match name {
-        density::NAME => command.arg(
-            paths(PAGES, "FILE", ValueHint::FilePath).num_args(1..).action(ArgAction::Append).help(
-                "Captures to store instead of the built-in ones: files of raw pages, \
-                     compressed by zstd if named *.zst",
-            ),
-        ),
-        build::NAME => command.arg(paths(PROJECT, "DIR", ValueHint::DirPath).help(
-            "Build a copy of DIR, by make without a target, instead of a generated project of C \
-             files. It must build without network, and without asking",
-        )),
+        build::NAME => command.arg(project()),
         _ => command,
     }
 }
 
-/// Returns an option whose values are paths.
-fn paths(name: &'static str, value: &'static str, hint: ValueHint) -> Arg {
-    let option = Arg::new(name).long(name).value_name(value).value_hint(hint);
-    option.value_parser(clap::value_parser!(PathBuf))
+/// Returns the option that names a project to build.
+fn project() -> Arg {
+    let option = Arg::new(PROJECT).long(PROJECT).value_name("DIR").value_hint(ValueHint::DirPath);
+    option.value_parser(clap::value_parser!(PathBuf)).help(
+        "Build a copy of DIR, by make without a target, instead of a generated project of C \
+         files. It must build without network, and without asking",
+    )
 }
 
 /// Returns what stands behind the options of an experiment.
@@ -220,11 +209,10 @@ mod tests {
     #[test]
     fn nothing_typed_is_the_default() {
         let args = lab(&["free"]).expect("valid");
-        let Settings { scale, repeats, quick, seed, lab, zfold, project, pages } = args.settings();
+        let Settings { scale, repeats, quick, seed, lab, zfold, project } = args.settings();
         assert_eq!((scale, repeats, quick, seed), (1.0, 5, false, Xorshift64::SEED));
         assert_eq!((lab, zfold), (std::env::current_exe().ok(), find("zfold")));
         assert_eq!(project, None);
-        assert!(pages.is_empty());
         assert_eq!((args.format, args.output, args.html), (Format::Table, None, None));
     }
 
@@ -241,13 +229,6 @@ mod tests {
         let args = lab(&["build", "--project", "src"]).expect("valid");
         assert_eq!(args.settings().project, Some(PathBuf::from("src")));
         assert!(lab(&["free", "--project", "src"]).is_err());
-    }
-
-    #[test]
-    fn captures_are_given_to_density_only() {
-        let args = lab(&["density", "--pages", "one", "two.zst", "--quick"]).expect("valid");
-        assert_eq!(args.settings().pages, ["one", "two.zst"].map(PathBuf::from));
-        assert!(lab(&["free", "--pages", "one"]).is_err());
     }
 
     #[test]

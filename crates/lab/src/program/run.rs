@@ -9,8 +9,8 @@ use zfold_console::format::Format;
 use zfold_console::progress::Progress;
 use zfold_console::terminal::terminal_width;
 use zfold_lab::experiment::machine::Machine;
-use zfold_lab::experiment::{Error, Figure, Outcome, report};
-use zfold_lab::{Experiment, calls, pageout};
+use zfold_lab::experiment::{Error, Outcome, report};
+use zfold_lab::{Experiment, pageout};
 
 use crate::args::LabArgs;
 
@@ -59,7 +59,6 @@ fn check(args: &LabArgs) -> Result<(), Failure> {
 pub(crate) fn process(experiment: &str, job: &str) -> Result<(), Failure> {
     let (input, output) = (&mut io::stdin().lock(), &mut io::stdout().lock());
     let done = match experiment {
-        calls::NAME => calls::work(job, output),
         pageout::NAME => pageout::work(job, input, output),
         other => return Err(Failure::usage(format!("{other} starts no process of its own"))),
     };
@@ -76,50 +75,17 @@ fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Fai
             let share = (done as f64 + share) / experiments.len() as f64;
             bar.show(&format!("{experiment}: {what}"), share);
         };
-        match shown {
-            Some(machine) => {
-                if done > 0 {
-                    bar.beside(|| exit::write_text("\n\n"))?;
-                }
-                run_and_show(*experiment, args, machine, &bar, &show)
-            }
-            None => experiment
-                .run(&args.settings(), &show)
-                .map_err(|error| failure(*experiment, &error)),
+        let outcome = experiment
+            .run(&args.settings(), &show)
+            .map_err(|error| failure(*experiment, &error))?;
+        if let Some(machine) = shown {
+            let text = report::table(machine, std::slice::from_ref(&outcome), terminal_width());
+            let between = if done > 0 { "\n\n" } else { "" };
+            bar.beside(|| exit::write_text(&format!("{between}{text}")))?;
         }
+        Ok(outcome)
     };
     experiments.iter().enumerate().map(run).collect()
-}
-
-/// Runs an experiment, and shows each part of its figures as soon as it is there.
-fn run_and_show(
-    experiment: Experiment,
-    args: &LabArgs,
-    machine: &Machine,
-    bar: &Progress,
-    show: &(dyn Fn(&str, f64) + Sync),
-) -> Result<Outcome, Failure> {
-    let width = terminal_width();
-    let write = |text: String| bar.beside(|| exit::write_text(&text));
-    let mut written = Ok(());
-    if let Some(parts) = experiment.parts() {
-        let heading = report::heading(machine, experiment.name, experiment.question, width);
-        write(format!("{heading}\n{}", report::coming(parts, width)))?;
-    }
-    let mut part = |figures: &[Figure]| {
-        let text = report::figures(figures, width);
-        if written.is_ok() && !text.is_empty() {
-            written = write(format!("\n{text}"));
-        }
-    };
-    let outcome = experiment.run_in_parts(&args.settings(), show, &mut part);
-    written?;
-    let outcome = outcome.map_err(|error| failure(experiment, &error))?;
-    match experiment.parts() {
-        Some(_) => write(format!("\n{}", report::rest(&outcome, width)))?,
-        None => write(report::table(machine, std::slice::from_ref(&outcome), width))?,
-    }
-    Ok(outcome)
 }
 
 /// Returns what went wrong in an experiment, and the remedy where there is one.

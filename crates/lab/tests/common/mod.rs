@@ -8,7 +8,7 @@ use zfold_testing::skip;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zfold-lab");
 
-pub(crate) const EXPERIMENTS: [&str; 15] = [
+pub(crate) const EXPERIMENTS: [&str; 11] = [
     "pool-lock",
     "per-cpu-lists",
     "compaction",
@@ -17,12 +17,8 @@ pub(crate) const EXPERIMENTS: [&str; 15] = [
     "writeback",
     "lockstat",
     "scale",
-    "density",
-    "disk",
     "pageout",
-    "calls",
     "build",
-    "limits",
     "all",
 ];
 

@@ -10,7 +10,7 @@ use crate::experiment::outcome::{Figure, Outcome, Settings};
 /// Settings of the smallest experiment.
 pub(crate) fn tiny() -> Settings {
     let (scale, repeats, quick, seed) = (0.01, 1, true, 1);
-    Settings { scale, repeats, quick, seed, lab: None, zfold: None, project: None, pages: vec![] }
+    Settings { scale, repeats, quick, seed, lab: None, zfold: None, project: None }
 }
 
 /// Returns what a test holds while it turns swap on, which is the whole machine's.

@@ -82,8 +82,6 @@ pub(crate) fn alternate<V: Display>(
 pub(crate) enum Fault {
     /// A tool or a right that it needs is missing: it is left out.
     Missing(String),
-    /// Another program gave wrong bytes back: a remark says so, beside its figures.
-    Flawed(String),
     /// The experiment ends.
     Failed(Error),
 }
@@ -141,7 +139,7 @@ pub(crate) fn in_turns<V: Display>(
     found: &mut Found,
     mut once: impl FnMut(&V, u32, &mut Samples) -> Result<(), Fault>,
 ) -> Result<(), Error> {
-    let (mut missing, mut flawed) = (vec![false; variants.len()], vec![false; variants.len()]);
+    let mut missing = vec![false; variants.len()];
     for Turn { variant, place, repeat, what, done } in turns(settings, variants, 1, 1) {
         if missing[place] {
             continue;
@@ -152,11 +150,6 @@ pub(crate) fn in_turns<V: Display>(
             Err(Fault::Missing(reason)) => {
                 missing[place] = true;
                 found.notes.push(format!("SKIPPED: {section}, {variant}: {reason}."));
-            }
-            Err(Fault::Flawed(what)) => {
-                if !std::mem::replace(&mut flawed[place], true) {
-                    found.notes.push(format!("WRONG BYTES: {section}, {variant}: {what}."));
-                }
             }
             Err(Fault::Failed(error)) => return Err(error),
         }
@@ -209,7 +202,6 @@ mod tests {
             order.push(format!("{variant} {repeat}"));
             match *variant {
                 "absent" => Err(Fault::Missing("nobody installed it".to_owned())),
-                "flawed" => Err(Fault::Flawed(format!("byte {repeat}"))),
                 "broken" if repeat == 2 => Err(Error::Other("it broke".to_owned()).into()),
                 variant => {
                     samples.push(variant, 1, "x", "s", 1.0);
@@ -218,16 +210,10 @@ mod tests {
             }
         };
         let tell: (&str, Progress<'_>) = ("toys", &|_, _| ());
-        let ended =
-            in_turns(&settings, tell, &["absent", "good", "flawed", "broken"], &mut found, once);
+        let ended = in_turns(&settings, tell, &["absent", "good", "broken"], &mut found, once);
         assert_eq!(ended.unwrap_err().to_string(), "it broke");
-        assert_eq!(
-            order,
-            ["absent 1", "good 1", "flawed 1", "broken 1", "good 2", "flawed 2", "broken 2",]
-        );
-        let notes =
-            ["SKIPPED: toys, absent: nobody installed it.", "WRONG BYTES: toys, flawed: byte 1."];
-        assert_eq!(found.notes, notes);
+        assert_eq!(order, ["absent 1", "good 1", "broken 1", "good 2", "broken 2"]);
+        assert_eq!(found.notes, ["SKIPPED: toys, absent: nobody installed it."]);
         assert_eq!(found.samples.repeats("good", 1, "x").len(), 2);
     }
 }

@@ -19,4 +19,4 @@ mod testing;
 pub use csv::csv;
 pub use html::html;
 pub use json::{SCHEMA, json};
-pub use table::{coming, figures, heading, rest, table};
+pub use table::table;

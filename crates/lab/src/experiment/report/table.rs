@@ -22,19 +22,13 @@ pub fn table(machine: &Machine, outcomes: &[Outcome], width: Option<usize>) -> S
 }
 
 /// Returns what stands above the tables of an outcome.
-pub fn heading(machine: &Machine, experiment: &str, title: &str, width: Option<usize>) -> String {
+fn heading(machine: &Machine, experiment: &str, title: &str, width: Option<usize>) -> String {
     let lines = [format!("{experiment}: {title}"), machine.to_string()];
     lines.map(|line| wrapped(&line, width) + "\n").concat()
 }
 
-/// Returns what is said before the tables of an experiment that shows each when it is there.
-pub fn coming(parts: &str, width: Option<usize>) -> String {
-    let line = format!("One after the other, each as soon as it is done: {parts}.");
-    wrapped(&line, width) + "\n"
-}
-
 /// Returns the tables of some figures.
-pub fn figures(figures: &[Figure], width: Option<usize>) -> String {
+fn figures(figures: &[Figure], width: Option<usize>) -> String {
     let mut parts = Vec::new();
     for grid in grids(figures) {
         let fitted = fitted(grid, width);
@@ -49,7 +43,7 @@ pub fn figures(figures: &[Figure], width: Option<usize>) -> String {
 }
 
 /// Returns what stands below the tables of an outcome: its histograms and its remarks.
-pub fn rest(outcome: &Outcome, width: Option<usize>) -> String {
+fn rest(outcome: &Outcome, width: Option<usize>) -> String {
     let drawing = |(name, times): &(String, _)| histogram(name, times);
     let mut parts: Vec<String> = outcome.histograms.iter().map(drawing).collect();
     let remarks = remarks(outcome);
@@ -90,13 +84,6 @@ mod tests {
     use super::*;
     use crate::experiment::machine::tests::machine;
     use crate::experiment::report::testing::{lock_outcome, outcome};
-
-    #[test]
-    fn what_is_coming_is_broken_between_words() {
-        let text = coming("requests over NBD, memory held, a loop device", Some(40));
-        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
-        assert!(text.replace('\n', " ").ends_with("memory held, a loop device. "), "{text}");
-    }
 
     #[test]
     fn table_is_titled_aligned_and_explained() {

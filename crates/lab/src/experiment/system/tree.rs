@@ -19,8 +19,6 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// Of the program and all descendants that were waited for.
     pub(crate) cost: Cost,
-    /// Its output.
-    pub(crate) printed: String,
     /// Its error output.
     pub(crate) complaint: String,
     /// The largest sampled value.
@@ -37,9 +35,9 @@ pub(crate) fn run(
     patience: Duration,
     mut look: impl FnMut(u32) -> Option<u64>,
 ) -> Result<Ended, Error> {
-    // Files, since a pipe without a reader would stop it.
-    let (printed, complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(complaint.try_clone()?);
+    // A file, since a pipe without a reader would stop it.
+    let complaint = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaint.try_clone()?);
     let (stopwatch, began) = (Stopwatch::of_children()?, Instant::now());
     let mut child = Running(command.spawn()?);
     let mut peak = 0;
@@ -54,7 +52,7 @@ pub(crate) fn run(
         std::thread::sleep(LOOK);
     };
     let cost = stopwatch.stop()?;
-    Ok(Ended { status, cost, printed: text(printed)?, complaint: text(complaint)?, peak })
+    Ok(Ended { status, cost, complaint: text(complaint)?, peak })
 }
 
 /// Returns what is in a file: programs may write in any encoding.
@@ -90,7 +88,7 @@ mod tests {
     #[test]
     fn a_run_has_a_cost_a_peak_and_a_complaint() {
         let mut command = Command::new("sh");
-        let work = "n=0; while [ $n -lt 30000 ]; do n=$((n+1)); done; echo $n; echo no >&2; exit 3";
+        let work = "n=0; while [ $n -lt 30000 ]; do n=$((n+1)); done; echo no >&2; exit 3";
         command.args(["-c", work]);
         let mut looks = 0;
         let ended = run(&mut command, Duration::MAX, |_| {
@@ -99,7 +97,6 @@ mod tests {
         })
         .unwrap();
         assert_eq!((ended.status.code(), &*ended.complaint), (Some(3), "no\n"));
-        assert_eq!(ended.printed, "30000\n");
         assert!(ended.peak == looks && looks > 0);
         assert!(ended.cost.real > 0.0, "{:?}", ended.cost);
     }

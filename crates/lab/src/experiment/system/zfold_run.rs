@@ -49,9 +49,6 @@ pub(crate) struct Report {
 }
 
 impl ZfoldRun<'_> {
-    /// The least limit that it takes, in bytes.
-    pub(crate) const LIMIT_MIN: u64 = 4 << 20;
-
     /// The exit status of `zfold run` if it could not run the program.
     pub(crate) const NOT_RUN: i32 = 125;
 

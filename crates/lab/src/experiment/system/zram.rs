@@ -55,44 +55,7 @@ impl Zram {
         PathBuf::from(format!("/dev/zram{}", self.number))
     }
 
-    /// Returns the bytes of memory that the device takes (`mem_used_total`).
-    ///
-    /// # Errors
-    /// [`Fault::Failed`] if the system does not report it.
-    pub(crate) fn used_bytes(&self) -> Result<u64, Fault> {
-        let stat = fs::read_to_string(self.used_bytes_path())?;
-        let used = used_bytes(&stat);
-        used.ok_or_else(|| io::Error::other("zram's mm_stat has no third field").into())
-    }
-
-    /// Returns the bytes of the compressed pages alone (`compr_data_size`).
-    ///
-    /// # Errors
-    /// As [`used_bytes`](Self::used_bytes).
-    pub(crate) fn payload_bytes(&self) -> Result<u64, Fault> {
-        let stat = fs::read_to_string(self.used_bytes_path())?;
-        let payload = field(&stat, 1);
-        payload.ok_or_else(|| io::Error::other("zram's mm_stat has no second field").into())
-    }
-
-    /// Returns the bytes that the device has for each of its pages in a table, stored or not: a
-    /// handle and flags of 8 bytes each, and a time of 8 if the kernel tracks when pages were used
-    /// (`CONFIG_ZRAM_TRACK_ENTRY_ACTIME`).
-    pub(crate) fn entry_bytes(&self) -> u64 {
-        // Only a kernel that does takes an age; no page of the device is that old.
-        let tracks = self.set("idle", &u32::MAX.to_string()).is_ok();
-        if tracks { 24 } else { 16 }
-    }
-
-    /// Has the kernel compact the device's pool.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub(crate) fn compact(&self) -> io::Result<()> {
-        self.set("compact", "1")
-    }
-
-    /// Returns the file with the same figure ([`used_bytes`]).
+    /// Returns the file with the bytes of memory that the device takes ([`used_bytes`]).
     pub(crate) fn used_bytes_path(&self) -> PathBuf {
         self.attribute("mm_stat")
     }
@@ -116,12 +79,7 @@ fn missing(codec: &str, error: &io::Error) -> Fault {
 
 /// Returns the third field of an `mm_stat` text.
 pub(crate) fn used_bytes(stat: &str) -> Option<u64> {
-    field(stat, 2)
-}
-
-/// Returns a field of an `mm_stat` text, the first being 0.
-fn field(stat: &str, at: usize) -> Option<u64> {
-    stat.split_whitespace().nth(at)?.parse().ok()
+    stat.split_whitespace().nth(2)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -132,7 +90,6 @@ mod tests {
     fn used_memory_is_the_third_field() {
         assert_eq!(used_bytes("  4096   74  12288  0  12288  0 0 0 0\n"), Some(12288));
         assert_eq!(used_bytes("4096 74"), None);
-        assert_eq!(field("4096 74", 1), Some(74));
     }
 
     #[test]
@@ -145,10 +102,8 @@ mod tests {
             Err(fault) => panic!("{fault:?}"),
         };
         let entry = device.attribute("mm_stat");
-        assert!(entry.exists() && device.used_bytes().unwrap() < 1 << 20);
-        assert_eq!(device.payload_bytes().unwrap(), 0);
-        assert!([16, 24].contains(&device.entry_bytes()));
-        device.compact().unwrap();
+        let stat = fs::read_to_string(device.used_bytes_path()).unwrap();
+        assert!(used_bytes(&stat).unwrap() < 1 << 20);
         drop(device);
         assert!(!entry.exists());
     }

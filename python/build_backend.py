@@ -35,9 +35,9 @@ def put_command():
         if not (workspace / "crates" / "cli").is_dir():
             raise RuntimeError("the wheel brings the command zfold: build it from a checkout of zfold")
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", workspace / "target")).absolute()
-        cargo = ["cargo", "build", "--release", "--locked", "-p", "zfold", "--target-dir", target]
-        subprocess.run(cargo, cwd=workspace, check=True)
-        built = target / "release" / "zfold"
+        cargo = ["cargo", "build", "--profile", "dist", "--locked", "-p", "zfold", "--features", "full"]
+        subprocess.run([*cargo, "--target-dir", target], cwd=workspace, check=True)
+        built = target / "dist" / "zfold"
     shutil.copy(built, SCRIPTS / "zfold")
     subprocess.run(["strip", "--strip-debug", SCRIPTS / "zfold"], check=True)
 

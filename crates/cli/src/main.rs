@@ -23,6 +23,7 @@ mod documents;
 mod guest;
 mod jupyter;
 mod lab;
+#[cfg(any(test, feature = "man"))]
 mod man;
 mod ps;
 #[cfg_attr(not(any(target_arch = "aarch64", target_arch = "x86_64")), path = "run/elsewhere.rs")]
@@ -74,6 +75,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Jupyter(args) => jupyter::run(&args),
         Command::Lab { arguments } => Err(lab::run(&arguments)),
+        #[cfg(feature = "man")]
         Command::Man { folder } => man::run(&folder),
         Command::Ps(args) => ps::run(&args),
         Command::Stat(args) => stat::run(&args),

@@ -129,7 +129,7 @@ impl Place {
             Self::S3(_) => "s3",
             Self::Nbd(_) => "nbd",
         };
-        place_error!("{self}: this zfold was built without it; build with the feature {feature}")
+        place_error!("{self}: this zfold was built without it; build with --features {feature}")
     }
 }
 

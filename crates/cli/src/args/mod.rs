@@ -16,7 +16,6 @@ mod top;
 mod values;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -139,10 +138,11 @@ pub(crate) enum Command {
         shell: Shell,
     },
     /// Write the manual pages of all commands into a folder, for packages.
+    #[cfg(feature = "man")]
     #[command(hide = true)]
     Man {
         /// The folder; it must exist.
-        folder: PathBuf,
+        folder: std::path::PathBuf,
     },
 }
 

@@ -12,11 +12,12 @@ mod texts;
 use stage::Stage;
 use texts::{commands, help_examples, readme_examples};
 
-/// Commands of the README that build: steps of `.ci/run` themselves, and the demo, which has tests
+/// Commands of the README that build: steps of `.ci/run` and `.ci/nightly`, and the demo, which has tests
 /// of its own.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     "cargo run --release -- demo",
     "cargo build --release",
+    "cargo build --profile dist --features full",
     "pip install ./python",
     "contrib/package",
 ];

@@ -57,6 +57,4 @@ pub use listener::{Address, AddressError, ListenError, Listener, SocketFile};
 pub use options::{Export, NbdOptions};
 pub use server::NbdServer;
 pub use stats::{NbdStats, TABLE};
-pub use tls::Tls;
-#[cfg(feature = "nbd-tls")]
-pub use tls::{TlsError, tls_config};
+pub use tls::{Tls, TlsError, tls_config};

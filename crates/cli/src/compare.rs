@@ -1,9 +1,10 @@
 //! `zfold compare`: from typed arguments to a plan, its inputs, its run and its report.
 
-use zfold_compare::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
+use zfold_compare::compare::{self, Allocator, ConfigError, Fault, Plan, Record, RunError, report};
 use zfold_compare::input::{InputError, PageSet, Sampling};
 use zfold_compare::trace::Trace;
 use zfold_console::format::Format;
+use zfold_store::CodecKind;
 
 use crate::args::CompareArgs;
 use crate::shared::exit::{self, Failure};
@@ -34,9 +35,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
 }
 
-/// Returns what to compare: the preset or the defaults, overridden by what was typed.
+/// Returns what to compare: the preset, or the kernel's and zfold's own, overridden by what was typed.
 fn plan(args: &CompareArgs) -> Plan {
     let mut plan = args.preset.map_or_else(Plan::default, Plan::of_preset);
+    if args.preset.is_none() {
+        plan.allocators.push(Allocator::Fit);
+        plan.codecs.push(CodecKind::Page.into());
+    }
     if !args.allocators.is_empty() {
         plan.allocators = without_doubles(&args.allocators);
     }

@@ -57,14 +57,14 @@ pub(crate) struct CompareArgs {
     #[arg(help_heading = "Input")]
     pub(crate) sample: u64,
 
-    /// Allocators to compare: zbud, z3fold, zsmalloc, fit [default: the kernel's, that is, all
-    /// except fit].
+    /// Allocators to compare: zbud, z3fold, zsmalloc, fit [default: all; with --preset, all except
+    /// fit].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,
 
     /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:9
-    /// [default: lz4,zstd].
+    /// [default: lz4,zstd,page; with --preset, lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     #[arg(add = complete::codecs())]
     pub(crate) codecs: Vec<CodecSpec>,

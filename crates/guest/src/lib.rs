@@ -12,8 +12,7 @@
 //!
 //! - G1: a page of the image is put in at most once. After it was put in, or the guest gave it up,
 //!   zfold treats it as zeros, and only the guest has what it wrote since. So a discarded page
-//!   never comes back with old contents, even if no discard is reported. Pages that zfold itself
-//!   takes out are put in again (core/evict/L1 to L7).
+//!   never comes back with old contents, even if no discard is reported.
 //! - G2: all messages are read before one is answered, and discards are processed first.
 //! - G3: a fault that was read is answered, or waits and is tried again by a timer. No error
 //!   drops it while the guest lives.
@@ -51,6 +50,5 @@ pub use offload::{
     RestoreError, Restored, receive, restore,
 };
 pub use serve::{
-    Given, GuestState, GuestStats, NoOrigin, NoPageOut, PagedOut, Served, Server, ServerOptions,
-    ServerStats, TABLE,
+    Given, GuestState, GuestStats, NoOrigin, Served, Server, ServerOptions, ServerStats, TABLE,
 };

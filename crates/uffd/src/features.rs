@@ -31,15 +31,6 @@ impl Features {
     /// write raises the signal that a missing page does.
     pub const PROTECT: Self = Self(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP as u64);
 
-    /// Files in memory: messages report missing pages, pages that are in the file and not mapped,
-    /// and writes to protected pages.
-    pub const FILES: Self = Self(
-        (raw::UFFD_FEATURE_MISSING_SHMEM
-            | raw::UFFD_FEATURE_MINOR_SHMEM
-            | raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
-            | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM) as u64,
-    );
-
     /// Returns both sets of features.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

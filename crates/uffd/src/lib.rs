@@ -10,7 +10,6 @@
 
 pub mod advice;
 mod features;
-mod files;
 pub mod page;
 pub mod policy;
 mod protect;

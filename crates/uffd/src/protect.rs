@@ -45,8 +45,8 @@ impl Uffd {
         unsafe { self.copy_as(to, pages, wake, u64::from(raw::UFFDIO_COPY_MODE_WP)) }
     }
 
-    /// Protects the pages of a range from writes, those of a file mapped or not; or allows writes
-    /// again, and wakes the threads that wait for that.
+    /// Protects the pages of a range from writes; or allows writes again, and wakes the threads
+    /// that wait for that.
     ///
     /// # Errors
     /// `NOENT`: not all of the range is registered for that; the pages before are done. `AGAIN`:

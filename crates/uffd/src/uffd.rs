@@ -31,11 +31,6 @@ pub enum Event {
         /// Same as in `Missing`.
         address: usize,
     },
-    /// A thread waits for a page that is in the file which is mapped there, and not mapped itself.
-    Unlinked {
-        /// Same as in `Missing`.
-        address: usize,
-    },
     /// A child of fork was made; its memory is answered through this descriptor.
     Forked(Uffd),
     /// A range has moved.
@@ -436,8 +431,6 @@ fn parse(message: &[u8]) -> Event {
             // A write to a protected page counts as that, whatever the other flags are.
             if is(raw::UFFD_PAGEFAULT_FLAG_WP) {
                 Event::Protected { address }
-            } else if is(raw::UFFD_PAGEFAULT_FLAG_MINOR) {
-                Event::Unlinked { address }
             } else {
                 let writes = is(raw::UFFD_PAGEFAULT_FLAG_WRITE);
                 Event::Missing { address, thread: word(24) as u32 as i32, writes }

@@ -28,7 +28,7 @@ pub(super) fn knobs() -> ArgValueCompleter {
 
 /// Completes the words of `zfold guest set`.
 pub(super) fn guest_knobs() -> ArgValueCompleter {
-    of_words(|| ["limit=none", "resident-limit=none"].map(str::to_owned).into())
+    of_words(|| vec!["limit=none".to_owned()])
 }
 
 /// Completes the words of `zfold ctl writeback`.
@@ -85,6 +85,6 @@ mod tests {
             ["shrinker_enabled=0", "shrinker_enabled=1"]
         );
         assert!(offered(&knobs(), "nothing").is_empty());
-        assert_eq!(offered(&guest_knobs(), "r"), ["resident-limit="]);
+        assert_eq!(offered(&guest_knobs(), "l"), ["limit="]);
     }
 }

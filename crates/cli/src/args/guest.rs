@@ -27,10 +27,6 @@ Examples:
     zfold guest send vm SOCKET --resume
   Write an image to a file again, for other backends:
     zfold guest export web-2 /var/tmp/web-2.mem
-  Of guests whose VMMs hand over the file of their memory, at most 1 GiB stays resident; guest 17
-  leaves as a whole:
-    zfold guest set resident-limit=1GiB
-    zfold guest page-out 17
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -181,33 +177,13 @@ pub(crate) enum GuestCommand {
         #[arg(value_enum, default_value_t = Recording::On)]
         what: Recording,
     },
-    /// Change limits of the server: limit=SIZE of images, resident-limit=SIZE of guests; none
-    /// instead of a size removes a limit.
+    /// Change what the server may use: limit=SIZE of images; none instead of a size removes it.
     Set {
         #[command(flatten)]
         server: GuestTarget,
-        /// A limit and its value, such as resident-limit=512MiB.
+        /// The limit and its value, such as limit=512MiB.
         #[arg(value_name = "NAME=VALUE", required = true, add = complete::guest_knobs())]
         words: Vec<String>,
-    },
-    /// Take all pages out of guests that can leave, whatever the limit.
-    PageOut {
-        #[command(flatten)]
-        server: GuestTarget,
-        /// Number of a guest (zfold guest stat), or an image, for all of its guests [default: all
-        /// guests].
-        #[arg(value_name = "GUEST|IMAGE")]
-        whose: Option<String>,
-    },
-    /// Take no more pages out of guests to meet --resident-limit; page-out works meanwhile.
-    Pause {
-        #[command(flatten)]
-        server: GuestTarget,
-    },
-    /// Take pages out of guests again, after pause.
-    Resume {
-        #[command(flatten)]
-        server: GuestTarget,
     },
     /// Write all images to a file, for --load; an existing file is replaced when the new one is
     /// complete.
@@ -276,13 +252,6 @@ pub(crate) struct GuestServeArgs {
     /// limit].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
-
-    /// Most memory that may be resident in all guests together whose VMMs hand over their memory as
-    /// a file: further pages leave, compressed, and come back when they are touched. A guest of
-    /// which changed pages have left is lost if the process that serves it is lost [default: no
-    /// pages leave].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
-    pub(crate) resident_limit: Option<Size>,
 
     /// Codec, optionally with a level: lz4, page, lz4hc, zstd, deflate, lzo; zstd:3.
     #[arg(long, add = complete::codecs(), default_value = "lz4", help_heading = MEMORY)]

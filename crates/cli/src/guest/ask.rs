@@ -50,14 +50,6 @@ pub(super) fn run(command: &GuestCommand) -> Result<(), Failure> {
             ask(server, "record", vec![name.clone(), what.name().to_owned()]).map(drop)
         }
         GuestCommand::Set { server, words } => ask(server, "set", words.clone()).map(drop),
-        GuestCommand::Pause { server } => ask(server, "pause", Vec::new()).map(drop),
-        GuestCommand::Resume { server } => ask(server, "resume", Vec::new()).map(drop),
-        GuestCommand::PageOut { server, whose } => {
-            let found = ask(server, "page-out", whose.iter().cloned().collect())?;
-            let bytes = |field: &str| size(found[field].as_u64().unwrap_or(0) * PAGE_LEN);
-            let (left, resident) = (bytes("left_pages"), bytes("resident_pages"));
-            exit::write_text(&format!("{} left, {} stay\n", left.trim_end(), resident.trim_end()))
-        }
         GuestCommand::Save { server, file } => ask(server, "save", vec![absolute(file)?]).map(drop),
         GuestCommand::List { server, json } => told(server, *json, GuestsReport::image_text),
         GuestCommand::Stat { server, json } => told(server, *json, GuestsReport::text),

@@ -9,7 +9,7 @@ use crate::control::metrics::Text;
 type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// What is stored, and who is there.
-const NOW: [Metric<GuestsReport>; 9] = [
+const NOW: [Metric<GuestsReport>; 7] = [
     ("guests", "guests served or held now", |of| of.guests.len() as u64),
     ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
         of.guests.iter().filter(|guest| guest.late).count() as u64
@@ -22,12 +22,6 @@ const NOW: [Metric<GuestsReport>; 9] = [
     ("guest_memory_limit_bytes", "the most memory that images may take; 0: no limit", |of| {
         of.limit_bytes
     }),
-    (
-        "guest_resident_limit_bytes",
-        "the most guest memory that may be resident; 0: no limit",
-        |of| of.resident_limit_bytes,
-    ),
-    ("guest_out_memory_bytes", "memory that pages which left guests take", |of| of.out_held_bytes),
     ("guest_duplicate_pages", "pages that share another one's bytes", |of| of.duplicate_pages),
 ];
 
@@ -74,7 +68,7 @@ mod tests {
         for name in &names {
             assert!(text.contains(&format!("\nzfold_{name}")), "{name} has no value");
         }
-        assert_eq!(names.len(), 1 + NOW.len() + 1 + 7 + 10 + IMAGES.len());
+        assert_eq!(names.len(), 1 + NOW.len() + 1 + 5 + 7 + IMAGES.len());
         assert!(text.contains("\nzfold_guest_image_guests{image=\"web\"} 0\n"), "{text}");
     }
 }

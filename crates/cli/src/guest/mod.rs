@@ -51,9 +51,6 @@ fn check(args: &GuestServeArgs) -> Result<(), Failure> {
     if let Some(limit) = args.limit {
         at_least("--limit", limit.0, STORE_LIMIT_MIN)?;
     }
-    if let Some(limit) = args.resident_limit {
-        at_least("--resident-limit", limit.0, STORE_LIMIT_MIN)?;
-    }
     let mut names: Vec<_> = args.image.iter().map(|image| &image.name).collect();
     names.sort();
     if let Some(two) = names.windows(2).find(|two| two[0] == two[1]) {

@@ -9,7 +9,6 @@ use zfold_figures::Doc;
 use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, ServerStats, TABLE};
 use zfold_store::StoreStats;
 
-use super::steer::Chosen;
 use crate::shared::clean::clean;
 use crate::shared::figures::{all_of, in_state};
 use crate::shared::size::PAGE_LEN;
@@ -35,15 +34,6 @@ pub(crate) struct GuestsReport {
     pub(crate) codec: String,
     /// 0: none.
     pub(crate) limit_bytes: u64,
-    /// Most that guests may have in memory of which pages can leave; 0: none leave.
-    #[serde(default)]
-    pub(crate) resident_limit_bytes: u64,
-    /// No pages leave to meet that.
-    #[serde(default)]
-    pub(crate) paused: bool,
-    /// All memory that pages take which left guests.
-    #[serde(default)]
-    pub(crate) out_held_bytes: u64,
     /// Machines that get their pages on demand.
     #[serde(default)]
     pub(crate) on_demand: u64,
@@ -95,12 +85,6 @@ pub(crate) struct GuestReport {
     pub(crate) late: bool,
     pub(crate) pages: u64,
     pub(crate) pages_left: u64,
-    /// In memory, of one of which pages can leave.
-    #[serde(default)]
-    pub(crate) resident_pages: u64,
-    /// Left, and kept for it.
-    #[serde(default)]
-    pub(crate) out_pages: u64,
     #[serde(flatten, with = "in_state")]
     pub(crate) given: Given,
 }
@@ -116,13 +100,6 @@ impl GuestsReport {
             duplicate_pages: store.duplicate_pages,
             ..self
         }
-    }
-
-    /// Adds what guests have that left them.
-    pub(super) fn with_absent(self, store: &StoreStats, chosen: &Chosen) -> Self {
-        let resident_limit_bytes = chosen.resident_limit().unwrap_or(0);
-        let (paused, out_held_bytes) = (chosen.is_paused(), store.held_bytes());
-        Self { resident_limit_bytes, paused, out_held_bytes, ..self }
     }
 
     /// Adds what guests were given.
@@ -206,20 +183,10 @@ impl GuestsReport {
         }
         rows.extend(all_of(TABLE, Doc::State, &self.served));
         rows.extend(all_of(TABLE, Doc::State, &self.given));
-        if self.resident_limit_bytes > 0 {
-            let meaning = match self.paused {
-                true => "of pages in memory; paused: none leave to meet it",
-                false => "of pages in memory",
-            };
-            rows.push(("resident limit", size(self.resident_limit_bytes), meaning));
-            rows.push(("out held", size(self.out_held_bytes), "memory of pages that left"));
-        }
         table(&mut text, TABLE, &rows);
         if !self.guests.is_empty() {
-            let titles = [
-                "GUEST", "IMAGE", "PID", "STATE", "LEFT", "RESIDENT", "OUT", "FAULTS", "COPIED",
-                "ZEROS", "DISCARDS",
-            ];
+            let titles =
+                ["GUEST", "IMAGE", "PID", "STATE", "LEFT", "FAULTS", "COPIED", "ZEROS", "DISCARDS"];
             let mut rows = vec![titles.map(str::to_owned)];
             rows.extend(self.guests.iter().map(GuestReport::row));
             text.push_str(&columns(&rows));
@@ -250,13 +217,11 @@ impl GuestReport {
             late: stats.is_late,
             pages: stats.pages,
             pages_left: stats.pages_left,
-            resident_pages: stats.resident_pages,
-            out_pages: stats.out_pages,
             given: stats.given,
         }
     }
 
-    fn row(&self) -> [String; 11] {
+    fn row(&self) -> [String; 9] {
         let waits = if self.late { " (waits)" } else { "" };
         [
             self.number.to_string(),
@@ -264,8 +229,6 @@ impl GuestReport {
             self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             format!("{}{waits}", clean(&self.state)),
             count(self.pages_left),
-            count(self.resident_pages),
-            count(self.out_pages),
             count(self.given.faults_total),
             count(self.given.copied_pages_total),
             count(self.given.zero_pages_total),

@@ -19,7 +19,7 @@ use zfold_store::files::open_believed;
 use super::failed::LATE;
 use super::machines::Machines;
 use super::report::{GuestsReport, SCHEMA};
-use super::steer::{Chosen, Setting};
+use super::steer::Setting;
 use crate::control::protocol::Request;
 use crate::shared::exit::remark;
 
@@ -33,7 +33,6 @@ pub(super) struct Served {
     pub(super) link: Arc<Link>,
     pub(super) renew: Renew,
     pub(super) codec: String,
-    pub(super) chosen: Arc<Chosen>,
     pub(super) started: Instant,
     /// The front's process.
     pub(super) front: u32,
@@ -166,9 +165,6 @@ impl Served {
             ("rm", [name]) => self.remove(name)?,
             ("record", [name, what]) => self.record(name, what)?,
             ("set", [_, ..]) => self.set(&words)?,
-            ("pause", []) => self.pause(true),
-            ("resume", []) => self.pause(false),
-            ("page-out", [] | [_]) => self.page_out(words.first().copied())?,
             ("save", [file]) => {
                 let saved = self.images.save_to(given(file)?);
                 let saved = saved.map_err(|error| format!("cannot save to {file}: {error}"))?;
@@ -178,7 +174,7 @@ impl Served {
             ("shutdown", []) => return Ok((json!({ "stopping": true }), true)),
             (
                 "import" | "hibernate" | "receive" | "received" | "send" | "export" | "rm"
-                | "record" | "set" | "pause" | "resume" | "page-out" | "save" | "stat" | "shutdown",
+                | "record" | "set" | "save" | "stat" | "shutdown",
                 _,
             ) => {
                 return Err(format!("{} has other arguments (see zfold guest)", request.command));
@@ -234,31 +230,9 @@ impl Served {
     fn set(&self, words: &[&str]) -> Result<Value, String> {
         let settings: Vec<Setting> =
             words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
-        settings.into_iter().for_each(|setting| {
-            self.chosen.set(setting, &self.images, &self.server);
-        });
+        settings.into_iter().for_each(|setting| setting.apply(&self.images));
         self.renewed();
-        Ok(self.steered())
-    }
-
-    fn pause(&self, is_paused: bool) -> Value {
-        self.chosen.pause(is_paused, &self.server);
-        self.renewed();
-        self.steered()
-    }
-
-    fn page_out(&self, whose: Option<&str>) -> Result<Value, String> {
-        let done = self.server.page_out(whose).map_err(|error| error.to_string())?;
-        Ok(json!({ "left_pages": done.left_pages, "resident_pages": done.resident_pages }))
-    }
-
-    /// Returns what is set.
-    fn steered(&self) -> Value {
-        json!({
-            "limit_bytes": self.images.store().tunables().limit_bytes.unwrap_or(0),
-            "resident_limit_bytes": self.chosen.resident_limit().unwrap_or(0),
-            "paused": self.chosen.is_paused(),
-        })
+        Ok(json!({ "limit_bytes": self.images.store().tunables().limit_bytes.unwrap_or(0) }))
     }
 
     /// Has what changed in the process that stands by, too. Without, it has what was before.
@@ -285,7 +259,6 @@ impl Served {
         };
         report
             .with_store(&self.images.stats(), store.tunables().limit_bytes)
-            .with_absent(&self.images.absent_stats(), &self.chosen)
             .with_guests(&self.server.stats())
             .with_images(self.images.list(), &sockets)
     }

@@ -22,8 +22,7 @@ use super::machines::Machines;
 use super::metrics;
 use super::places::Places;
 use super::server::{Renew, Served};
-use super::steer::Chosen;
-use crate::args::{GuestServeArgs, Loss};
+use crate::args::GuestServeArgs;
 use crate::control::metrics::{TERMS, answer};
 use crate::control::protocol;
 use crate::control::service::Service;
@@ -49,7 +48,6 @@ struct Common {
     args: Arc<GuestServeArgs>,
     images: Arc<Images>,
     started: Instant,
-    chosen: Arc<Chosen>,
 }
 
 /// Gets the images, and serves them.
@@ -57,8 +55,7 @@ pub(super) fn first(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
     let channel = channel.map_err(|error| system("use a channel", &error.into()))?;
     let images = opened(args)?;
-    let chosen = Arc::new(Chosen::new(args.resident_limit.map(|limit| limit.0)));
-    let common = Common { args: Arc::new(args.clone()), images, started: Instant::now(), chosen };
+    let common = Common { args: Arc::new(args.clone()), images, started: Instant::now() };
     serve(&common, channel).map(ExitCode::from)
 }
 
@@ -71,11 +68,9 @@ fn next(common: &Common, channel: OwnedFd) -> u8 {
 }
 
 fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
-    let Common { args, images, started, chosen } = common;
+    let Common { args, images, started } = common;
     let mut options = ServerOptions::default();
     options.places = args.max_guests as usize;
-    (options.resident_limit, options.is_paused) = (chosen.resident_limit(), chosen.is_paused());
-    options.kill_lost = args.on_loss == Loss::Kill;
     let server = Server::new(Arc::clone(images), options, remark);
     let server = Arc::new(server.map_err(|error| system("make a descriptor", &error))?);
     let (events, happened) = mpsc::channel();
@@ -101,7 +96,6 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         link,
         renew,
         codec: args.codec.to_string(),
-        chosen: Arc::clone(chosen),
         started: *started,
         front,
         takeovers,

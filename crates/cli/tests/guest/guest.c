@@ -1,8 +1,6 @@
 // A stand-in for a VMM: maps memory, sends its regions and a userfaultfd to the socket, compares
 // all pages with a file, and stays until its stdin ends.
-// guest SOCKET FILE [memfd]
-// With a third word its memory is a memfd, which it hands over, too; it writes its number to every
-// page from the second on and compares pages with that.
+// guest SOCKET FILE
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -28,17 +26,14 @@ static void need(int right, const char *what)
 
 int main(int count, char **words)
 {
-    need(count == 3 || count == 4, "guest SOCKET FILE [memfd]");
-    int backed = count == 4;
+    need(count == 3, "guest SOCKET FILE");
     int file = open(words[2], O_RDONLY);
     struct stat found;
     need(file >= 0 && fstat(file, &found) == 0, words[2]);
     size_t len = found.st_size;
-    int own = backed ? memfd_create("guest", MFD_CLOEXEC) : -1;
-    need(!backed || (own >= 0 && ftruncate(own, len) == 0), "memfd_create");
-    int kind = backed ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS;
     char *right = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
-    char *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, kind, own, 0);
+    char *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, kind, -1, 0);
     need(right != MAP_FAILED && memory != MAP_FAILED, "mmap");
 
     int uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
@@ -46,9 +41,7 @@ int main(int count, char **words)
         puts("none");
         return 0;
     }
-    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_EVENT_REMOVE
-        | (backed ? UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM
-            | UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM : 0)};
+    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_EVENT_REMOVE};
     need(ioctl(uffd, UFFDIO_API, &api) == 0, "UFFDIO_API");
     struct uffdio_register all = {
         .range = {(uintptr_t)memory, len}, .mode = UFFDIO_REGISTER_MODE_MISSING};
@@ -59,26 +52,19 @@ int main(int count, char **words)
     strncpy(at.sun_path, words[1], sizeof at.sun_path - 1);
     need(connect(to, (struct sockaddr *)&at, sizeof at) == 0, words[1]);
     char text[200];
-    int length = snprintf(text, sizeof text, backed ?
-        "{\"regions\":[{\"host_addr\":%zu,\"length\":%zu,\"offset\":0,\"fault_size\":4096,"
-        "\"backing\":0,\"backing_offset\":0}]}" :
+    int length = snprintf(text, sizeof text,
         "[{\"base_host_virt_addr\":%zu,\"size\":%zu,\"offset\":0,\"page_size\":4096,"
         "\"page_size_kib\":4096}]", (size_t)memory, len);
-    int both[] = {uffd, own};
-    size_t size = backed ? sizeof both : sizeof uffd;
-    char beside[CMSG_SPACE(sizeof both)] = {0};
+    char beside[CMSG_SPACE(sizeof uffd)] = {0};
     struct iovec bytes = {text, length};
     struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1,
-        .msg_control = beside, .msg_controllen = CMSG_SPACE(size)};
+        .msg_control = beside, .msg_controllen = sizeof beside};
     struct cmsghdr *fd = CMSG_FIRSTHDR(&message);
     *fd = (struct cmsghdr){
-        .cmsg_len = CMSG_LEN(size), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(fd), both, size);
+        .cmsg_len = CMSG_LEN(sizeof uffd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(fd), &uffd, sizeof uffd);
     need(sendmsg(to, &message, 0) == length, "sendmsg");
 
-    for (size_t at = 4096; backed && at < len; at += 4096) {
-        *(size_t *)(memory + at) = *(size_t *)(right + at) = at;
-    }
     // The last page is touched when the test says so.
     int wrong = memcmp(memory, right, len - 4096) != 0;
     puts(wrong ? "wrong" : "right");

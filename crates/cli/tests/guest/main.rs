@@ -5,7 +5,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod images;
-mod limit;
 mod machines;
 mod restored;
 mod server;

@@ -21,17 +21,6 @@ impl Guest {
     pub(crate) fn start(program: &Path, socket: &Path, file: &Path) -> Self {
         let mut command = Command::new(program);
         command.arg(socket).arg(file);
-        Self::run(command)
-    }
-
-    /// Starts one that hands over the file of its memory, and has written to each page.
-    pub(crate) fn backed(program: &Path, socket: &Path, file: &Path) -> Self {
-        let mut command = Command::new(program);
-        command.arg(socket).arg(file).arg("memfd");
-        Self::run(command)
-    }
-
-    fn run(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("started");
         let input = child.stdin.take();
@@ -47,23 +36,7 @@ impl Guest {
 
     /// Has it compare all pages again, the last one included.
     pub(crate) fn again(&mut self) -> String {
-        self.ask();
-        self.says()
-    }
-
-    /// The same, without an answer.
-    pub(crate) fn ask(&mut self) {
         self.input.as_mut().expect("it lives").write_all(b"\n").expect("it listens");
-    }
-
-    pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_none()
-    }
-
-    /// Kills it; returns what it said that nobody has heard.
-    pub(crate) fn kill(&mut self) -> String {
-        // It may have ended.
-        let _ = self.child.kill();
         self.says()
     }
 }

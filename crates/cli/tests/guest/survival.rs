@@ -131,3 +131,19 @@ fn an_image_that_gets_no_socket_is_left_to_no_server() {
     assert!(list.lines().count() == 2 && list.contains("web"), "{list}");
     server.end();
 }
+
+#[test]
+fn who_takes_over_begins_with_what_was_set() {
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    server.refused(&["guest", "set", "limit=64MiB", "limit=4KiB"], &["1MiB or more"]);
+    server.refused(&["guest", "set", "codec=lz4"], &["limit=SIZE"]);
+    assert_eq!(server.stat()["limit_bytes"], 0);
+    server.done(&["guest", "set", "limit=64MiB"]);
+    kill(&server.stat());
+    let stat = wait_for(|| {
+        let stat = server.stat();
+        if stat["takeovers_total"] == 1 { Ok(stat) } else { Err(stat) }
+    });
+    assert_eq!(stat["limit_bytes"], 64 << 20);
+    server.end();
+}

@@ -33,12 +33,6 @@ pub(crate) struct Counts {
     pub(crate) discards: u64,
     /// Times that a call had to wait for a discard.
     pub(crate) retries: u64,
-    /// Pages that left.
-    pub(crate) left: u64,
-    /// Pages that were about to leave, and stayed.
-    pub(crate) stayed: u64,
-    /// Pages that came back.
-    pub(crate) returned: u64,
 }
 
 /// Why a fault is not answered.
@@ -54,22 +48,10 @@ pub(crate) enum Why {
     Kernel(Errno),
 }
 
-/// What a thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A missing page.
-    Missing,
-    /// A page that is in the file, and not mapped.
-    Unlinked,
-    /// Permission to write to a protected page.
-    Write,
-}
-
 /// A fault that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(super) unit: u64,
-    pub(super) kind: Kind,
     /// Bytes of the unit that were put in.
     pub(super) done: usize,
     /// A thread waits; otherwise this is the rest of a unit of which a part was put in.

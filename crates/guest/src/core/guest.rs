@@ -17,35 +17,31 @@ use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
 use super::ahead::Ahead;
-use super::fault::{Counts, Fault, Filled, Kind, Next, Put, Why};
-use super::leaving::Leaving;
+use super::fault::{Counts, Fault, Filled, Next, Put, Why};
 use super::regions::Region;
 use super::space::{Image, Space, copy_around, load};
 use super::table::{Bits, Place, Table};
 
 /// Units that are put in between two reads of the guest's messages.
-pub(super) const PIECE: u64 = 16;
+const PIECE: u64 = 16;
 
-/// Units of zeros that are mapped by one call. They cost hardly any time, and no memory unless the
-/// guest's memory is a file.
+/// Units of zeros that are mapped by one call. They cost hardly any time, and no memory.
 const ZEROS: u64 = 64;
 
 /// A guest; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Guest {
-    pub(super) table: Table,
-    /// The state of pages that can leave; `None` if they cannot.
-    pub(super) leaving: Option<Leaving>,
+    table: Table,
     events: Vec<Event>,
     waiting: Vec<Fault>,
     ahead: Ahead,
     /// Read-ahead windows that are not put in yet.
     windows: VecDeque<Range<u64>>,
     /// The unit from which to continue with the working set.
-    pub(super) wanted: Option<u64>,
+    wanted: Option<u64>,
     /// All missing pages are put in, not only the working set.
-    pub(super) all: bool,
-    pub(super) buffer: Vec<u8>,
+    all: bool,
+    buffer: Vec<u8>,
     /// Faults outside of all regions, which get no answer, and the address of the first one.
     pub(crate) strays: u64,
     pub(crate) first_stray: Option<usize>,
@@ -57,7 +53,6 @@ impl Guest {
     pub(crate) fn new(regions: Vec<Region>, settled: Box<dyn Bits>) -> Self {
         Self {
             table: Table::new(regions, settled),
-            leaving: None,
             events: Vec::new(),
             waiting: Vec::new(),
             ahead: Ahead::default(),
@@ -78,10 +73,7 @@ impl Guest {
         given_up: impl Iterator<Item = Range<usize>>,
         space: &mut impl Space,
     ) {
-        for of in given_up {
-            let units = self.table.discard(&of);
-            self.given_up(units, space);
-        }
+        given_up.for_each(|of| self.table.discard(&of));
         self.table.regions().iter().for_each(|region| space.wake(region.at.clone()));
     }
 
@@ -93,7 +85,7 @@ impl Guest {
 
     /// Returns whether no page is to come from the image.
     pub(crate) fn is_complete(&self) -> bool {
-        self.table.left() == 0 && self.table.outs() == 0 && self.waiting.is_empty()
+        self.table.left() == 0 && self.waiting.is_empty()
     }
 
     /// Returns how many pages there are, and how many of them are still to come from the image.
@@ -113,22 +105,17 @@ impl Guest {
     /// Processes the guest's messages, and does what is most urgent; `now` is in nanoseconds.
     pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
         space.read(&mut self.events);
-        self.take_in(space, now);
+        self.take_in(now);
         if self.answer(space, image).is_err() {
             return Next::Gone;
         }
         if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
             return Next::Soon;
         }
-        let leaves = match self.evict(space, image) {
-            Filled::Gone => return Next::Gone,
-            Filled::Again(_) => return Next::Soon,
-            Filled::To(left) => left > 0,
-        };
         let more = match self.beforehand(space, image, now) {
             Filled::Gone => return Next::Gone,
             Filled::Again(_) => return Next::Soon,
-            Filled::To(_) => leaves || !self.windows.is_empty() || self.wanted.is_some(),
+            Filled::To(_) => !self.windows.is_empty() || self.wanted.is_some(),
         };
         match (more, self.waiting.is_empty()) {
             (true, _) => Next::Now,
@@ -138,36 +125,32 @@ impl Guest {
     }
 
     /// Processes all messages (U1).
-    fn take_in(&mut self, space: &mut impl Space, now: u64) {
+    fn take_in(&mut self, now: u64) {
         for event in std::mem::take(&mut self.events) {
             match event {
                 Event::Discarded(of) | Event::Unmapped(of) => {
                     self.counts.discards += 1;
-                    let units = self.table.discard(&of);
-                    self.given_up(units, space);
+                    self.table.discard(&of);
                 }
-                Event::Missing { address, .. } => self.ask(address, Kind::Missing, now),
-                Event::Unlinked { address } => self.ask(address, Kind::Unlinked, now),
-                Event::Protected { address } => self.ask(address, Kind::Write, now),
+                Event::Missing { address, .. } => self.ask(address, now),
                 _ => {}
             }
         }
     }
 
-    fn ask(&mut self, address: usize, kind: Kind, now: u64) {
+    fn ask(&mut self, address: usize, now: u64) {
         let Some(Place { unit, at, page, .. }) = self.table.find(address) else {
             self.strays += 1;
             self.first_stray.get_or_insert(address);
             return;
         };
         // Several processors wait for one page.
-        let is_it = |fault: &&mut Fault| (fault.unit, fault.kind) == (unit, kind);
-        if let Some(fault) = self.waiting.iter_mut().find(is_it) {
+        if let Some(fault) = self.waiting.iter_mut().find(|fault| fault.unit == unit) {
             fault.is_asked = true;
             return;
         }
         let (done, why) = (0, Why::New);
-        self.waiting.push(Fault { unit, kind, done, is_asked: true, since: now, why, at, page });
+        self.waiting.push(Fault { unit, done, is_asked: true, since: now, why, at, page });
     }
 
     /// Answers the faults that wait, as far as possible (U2).
@@ -178,16 +161,8 @@ impl Guest {
                 self.waiting.push(Fault { why: Why::Discard, ..fault });
                 continue;
             }
-            let is_first = fault.kind == Kind::Missing && !self.table.is_settled(fault.unit);
-            let put = match fault.kind {
-                Kind::Missing if self.table.is_out(fault.unit) => {
-                    self.bring(fault.unit, space, image)
-                }
-                Kind::Missing => self.put(&fault, space, image),
-                Kind::Unlinked => self.link(fault.unit, space, image),
-                Kind::Write => self.let_write(fault.unit, space),
-            };
-            match put {
+            let is_first = !self.table.is_settled(fault.unit);
+            match self.put(&fault, space, image) {
                 Put::Gone => return Err(()),
                 Put::Waits(done, why) => {
                     self.counts.retries += u64::from(why == Why::Discard);
@@ -210,7 +185,6 @@ impl Guest {
     /// Puts in the page that a thread waits for.
     fn put(&mut self, fault: &Fault, space: &mut impl Space, image: &impl Image) -> Put {
         let place = self.table.place(fault.unit);
-        self.stay(place.unit, space);
         let zeros = self.is_zero(place, image);
         let result = if zeros && place.len == PAGE {
             space.zero(place.at..place.at + PAGE)
@@ -224,7 +198,7 @@ impl Guest {
         };
         let Err(Partial { done, error }) = result else {
             self.count(zeros, place.len, 0);
-            self.came(place.unit, space);
+            self.table.settle(place.unit);
             if fault.done > 0 {
                 // The page was there when it was asked for, and may have gone since.
                 space.wake(place.at..place.at + place.len);
@@ -233,7 +207,6 @@ impl Guest {
         };
         match error {
             Errno::SRCH => Put::Gone,
-            Errno::EXIST if self.is_others(place.unit) => self.repair(place.unit, space, image),
             Errno::EXIST | Errno::NOENT => {
                 self.table.settle(place.unit);
                 space.wake(place.at..place.at + place.len);
@@ -245,7 +218,7 @@ impl Guest {
     }
 
     /// Returns whether a unit is zeros: it is settled, or the image has zeros there.
-    pub(super) fn is_zero(&self, place: Place, image: &impl Image) -> bool {
+    fn is_zero(&self, place: Place, image: &impl Image) -> bool {
         let mut pages = place.page..place.page + (place.len / PAGE) as u64;
         self.table.is_settled(place.unit) || pages.all(|page| image.is_zero(page))
     }
@@ -263,8 +236,7 @@ impl Guest {
         }
         let end = self.table.region(unit).units().end;
         let mut window = self.ahead.window(unit, end);
-        // In a file zeros are pages like others, and others leave for them.
-        if self.leaving.is_none() && image.is_zero(place.page) {
+        if image.is_zero(place.page) {
             let most = (unit + ZEROS).min(end);
             let is_zero = |unit: &u64| image.is_zero(place.page + (unit - place.unit));
             let zeros = (window.end..most).take_while(is_zero).count() as u64;
@@ -289,7 +261,7 @@ impl Guest {
         }
         let Some(run) = self.wanted.and_then(|unit| self.next_run(unit, image)) else {
             self.wanted = None;
-            return if self.all { self.bring_back(space, image) } else { Filled::To(0) };
+            return Filled::To(0);
         };
         let filled = self.fill(run, space, image, now);
         if let Filled::To(rest) | Filled::Again(rest) = filled {
@@ -374,7 +346,7 @@ impl Guest {
         let done = result.map_or_else(|partial| partial.done, |()| bytes);
         let error = result.err().map(|partial| partial.error);
         let next = first + (done / place.len) as u64;
-        (first..next).for_each(|unit| self.came(unit, space));
+        (first..next).for_each(|unit| self.table.settle(unit));
         self.count(zeros, (next - first) as usize * place.len, next - first);
         match error {
             None => Filled::To(next),
@@ -384,9 +356,9 @@ impl Guest {
             // An earlier server may have put in a part of a large unit.
             Some(error) if done > 0 || (error == Errno::EXIST && place.len > PAGE) => {
                 let Place { at, page, .. } = place;
-                let (is_asked, why, kind) = (false, Why::Discard, Kind::Missing);
+                let (is_asked, why) = (false, Why::Discard);
                 let unit = first;
-                self.waiting.push(Fault { unit, kind, done, is_asked, since: now, why, at, page });
+                self.waiting.push(Fault { unit, done, is_asked, since: now, why, at, page });
                 Filled::Again(first + 1)
             }
             Some(Errno::AGAIN) => {
@@ -395,11 +367,6 @@ impl Guest {
             }
             // The pages lie in more than one mapping, or some were given up.
             Some(Errno::NOENT) if len > 1 => self.fill(first..first + 1, space, image, now),
-            Some(Errno::EXIST) if self.is_others(first) => match self.repair(first, space, image) {
-                Put::Done => Filled::To(first + 1),
-                Put::Waits(..) => Filled::To(range.end),
-                Put::Gone => Filled::Gone,
-            },
             Some(Errno::EXIST | Errno::NOENT) => {
                 self.table.settle(first);
                 Filled::To(first + 1)

@@ -1,4 +1,4 @@
-//! The message of a VMM, put together from its pieces: one JSON array or object.
+//! The message of a VMM, put together from its pieces: one JSON array.
 //!
 //! Its length is not sent, so it ends where its brackets close. Each byte is examined once, however
 //! many pieces there are.
@@ -20,7 +20,7 @@ pub(crate) struct Message {
 /// Why the bytes received are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It begins as neither an array nor an object.
+    /// It is no array.
     NoArray,
     /// It is longer than any that makes sense.
     TooLong,
@@ -49,11 +49,6 @@ impl Message {
         self.whole
     }
 
-    /// Returns the bytes received so far.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
     /// Returns the bytes received.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
@@ -70,9 +65,10 @@ impl Message {
             return Ok(());
         }
         match byte {
-            b'[' | b'{' => self.depth += 1,
+            b'[' => self.depth += 1,
             _ if byte.is_ascii_whitespace() => {}
             _ if self.depth == 0 => return Err(Wrong::NoArray),
+            b'{' => self.depth += 1,
             b'"' => self.in_text = true,
             b']' | b'}' => {
                 self.depth -= 1;
@@ -111,6 +107,7 @@ mod tests {
         assert_eq!(add(b"[{}"), Ok(false));
         assert_eq!(add(b"GET / HTTP/1.1"), Err(Wrong::NoArray));
         assert_eq!(add(b"]"), Err(Wrong::NoArray));
+        assert_eq!(add(b"{}"), Err(Wrong::NoArray));
         assert_eq!(add(b"\"["), Err(Wrong::NoArray));
         assert_eq!(add(b"[][]"), Err(Wrong::More));
         assert_eq!(add(b""), Ok(false));

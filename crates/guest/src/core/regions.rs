@@ -1,11 +1,13 @@
 //! The regions of a guest's memory, as a VMM sends them, checked against the image (G6).
+//!
+//! The format is Firecracker's: an array of `GuestRegionUffdMapping`. Earlier versions call
+//! `page_size` by another name, `page_size_kib`, and mean bytes all the same.
 
 use std::ops::Range;
 
+use serde::Deserialize;
 use thiserror::Error;
 use zfold_uffd::page::PAGE;
-
-use super::hand_over::{self, Told};
 
 /// Most regions of a guest.
 const REGIONS_MAX: usize = 4096;
@@ -39,6 +41,19 @@ impl Region {
     pub(crate) fn pages(&self) -> u64 {
         (self.unit / PAGE) as u64
     }
+}
+
+/// A region as the message describes it, not checked yet.
+#[derive(Deserialize)]
+struct Mapping {
+    base_host_virt_addr: u64,
+    size: u64,
+    /// Where it is in the image.
+    offset: u64,
+    #[serde(default)]
+    page_size: Option<u64>,
+    #[serde(default)]
+    page_size_kib: Option<u64>,
 }
 
 /// Why regions are refused.
@@ -94,29 +109,19 @@ pub(crate) enum RegionError {
     Overlap,
 }
 
-/// What a message says.
-#[derive(Debug)]
-pub(crate) struct Regions {
-    /// Sorted by address.
-    pub(crate) regions: Vec<Region>,
-    /// The file of each region and the offset there; empty if the VMM handed over no file.
-    pub(crate) places: Vec<(usize, u64)>,
-}
-
-/// Returns the regions in the message of a guest, whose image has `image_pages` pages.
-pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Regions, RegionError> {
-    let told = hand_over::read(text)?;
+/// Returns the regions in the message of a guest, sorted by address; its image has `image_pages`
+/// pages.
+pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, RegionError> {
+    let told: Vec<Mapping> = serde_json::from_slice(text)?;
     match told.len() {
         0 => return Err(RegionError::None),
         number if number > REGIONS_MAX => return Err(RegionError::TooMany(number)),
         _ => {}
     }
     let image = image_pages * PAGE as u64;
-    let checked = |one: &Told| check(one, image).map(|region| (region, one.place));
-    let mut both = told.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
-    both.sort_by_key(|(region, _)| region.at.start);
-    let places = both.iter().filter_map(|(_, place)| *place).collect();
-    let mut regions: Vec<_> = both.into_iter().map(|(region, _)| region).collect();
+    let checked = told.iter().map(|one| check(one, image));
+    let mut regions = checked.collect::<Result<Vec<_>, _>>()?;
+    regions.sort_by_key(|region| region.at.start);
     // So the image bounds what a guest costs here (G6).
     let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
     if all > image {
@@ -130,15 +135,15 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Regions, RegionErro
         region.first = first;
         first = region.units().end;
     }
-    Ok(Regions { regions, places })
+    Ok(regions)
 }
 
-fn check(told: &Told, image: u64) -> Result<Region, RegionError> {
-    let unit = told.page_size.ok_or(RegionError::NoPageSize)?;
+fn check(told: &Mapping, image: u64) -> Result<Region, RegionError> {
+    let unit = told.page_size.or(told.page_size_kib).ok_or(RegionError::NoPageSize)?;
     if !UNITS.contains(&unit) {
         return Err(RegionError::PageSize(unit));
     }
-    let Told { address, size, offset, .. } = *told;
+    let Mapping { base_host_virt_addr: address, size, offset, .. } = *told;
     let wrong = RegionError::Range { address, size };
     let end = address.checked_add(size).filter(|end| *end <= ADDRESS_END);
     let Some(end) = end.filter(|_| size > 0 && address > 0) else { return Err(wrong) };
@@ -165,28 +170,17 @@ mod tests {
 
     #[test]
     fn regions_are_sorted_and_counted() {
-        let Regions { regions, places } = parse(SENT.as_bytes(), 3).expect("right");
-        assert_eq!(places, []);
+        let regions = parse(SENT.as_bytes(), 3).expect("right");
         assert_eq!(regions[0].at, 130_000_000_000_000..130_000_000_004_096);
         assert_eq!((regions[0].page, regions[0].units()), (0, 0..1));
         assert_eq!((regions[1].page, regions[1].units()), (1, 1..3));
     }
 
     #[test]
-    fn places_are_sorted_with_their_regions() {
-        let text = br#"{"regions":[
-            {"host_addr":65536,"length":4096,"offset":0,"backing":1,"backing_offset":4096},
-            {"host_addr":4096,"length":8192,"offset":4096,"backing_offset":0}]}"#;
-        let Regions { regions, places } = parse(text, 3).expect("right");
-        assert_eq!((regions[0].at.clone(), regions[0].page), (4096..12288, 1));
-        assert_eq!(places, [(0, 0), (1, 4096)]);
-    }
-
-    #[test]
     fn the_page_size_has_an_older_name() {
         let text = br#"[{"base_host_virt_addr":4194304,"size":2097152,"offset":0,
             "page_size_kib":2097152}]"#;
-        let regions = parse(text, 512).expect("right").regions;
+        let regions = parse(text, 512).expect("right");
         assert_eq!((regions[0].unit, regions[0].pages(), regions[0].units()), (2 << 20, 512, 0..1));
     }
 

@@ -5,35 +5,10 @@ use std::ops::Range;
 use rustix::io::Errno;
 use zfold_store::LoadError;
 use zfold_uffd::page::PAGE;
-use zfold_uffd::policy::Era;
 use zfold_uffd::{Event, Partial};
 
-/// The files in which a guest's memory lies, and the pages that left it.
-pub(crate) trait Files {
-    /// Protects pages from writes, or allows writes and wakes the threads that wait for that.
-    fn protect(&mut self, of: Range<usize>, on: bool) -> Result<(), Errno>;
-    /// Maps pages that are in the file, unprotected, and wakes the threads that wait for them.
-    fn link(&mut self, of: Range<usize>) -> Result<(), Errno>;
-    /// Reads pages from the file; returns whether they could be read.
-    fn fetch(&mut self, at: usize, into: &mut [u8]) -> bool;
-    /// Takes pages out of the file, wherever they are mapped; returns whether that was done.
-    fn punch(&mut self, of: Range<usize>) -> bool;
-    /// Writes a page that the guest has not mapped into the file; returns whether that was done.
-    fn patch(&mut self, at: usize, page: &[u8]) -> bool;
-    /// Keeps a page that leaves; returns whether there was room for it.
-    fn keep(&mut self, unit: u64, page: &[u8]) -> bool;
-    /// Reads a page that was kept.
-    fn recall(&mut self, unit: u64, into: &mut [u8]) -> Result<(), LoadError>;
-    /// Drops a kept page.
-    fn forget(&mut self, unit: u64);
-    /// Returns the current era of pages that come and leave.
-    fn era(&self) -> Era;
-    /// Records that so many pages have left.
-    fn left(&mut self, pages: u64);
-}
-
 /// The guest's memory, as the kernel lets other processes act on it.
-pub(crate) trait Space: Files {
+pub(crate) trait Space {
     /// Adds all unread messages.
     fn read(&mut self, into: &mut Vec<Event>);
     /// Fills missing pages, and wakes the threads that wait for them.

@@ -2,59 +2,14 @@
 //!
 //! The bits are atomics since those of a journal are; one thread has them.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::io::Errno;
-use zfold_store::LoadError;
-use zfold_uffd::policy::Era;
-
 use super::fault::Next;
 use super::guest::Guest;
 use super::simulation::{Kernel, PAGES, Twin, Words, regions};
-use super::space::Files;
 use super::table::{Bits, words_of};
-
-/// Nothing leaves here: see `evict_simulation.rs`.
-impl Files for Kernel {
-    fn protect(&mut self, _: Range<usize>, _: bool) -> Result<(), Errno> {
-        unreachable!("nothing leaves")
-    }
-
-    fn link(&mut self, _: Range<usize>) -> Result<(), Errno> {
-        unreachable!("as above")
-    }
-
-    fn fetch(&mut self, _: usize, _: &mut [u8]) -> bool {
-        false
-    }
-
-    fn punch(&mut self, _: Range<usize>) -> bool {
-        false
-    }
-
-    fn patch(&mut self, _: usize, _: &[u8]) -> bool {
-        false
-    }
-
-    fn keep(&mut self, _: u64, _: &[u8]) -> bool {
-        false
-    }
-
-    fn recall(&mut self, _: u64, _: &mut [u8]) -> Result<(), LoadError> {
-        Err(LoadError::Dead)
-    }
-
-    fn forget(&mut self, _: u64) {}
-
-    fn era(&self) -> Era {
-        Era::default()
-    }
-
-    fn left(&mut self, _: u64) {}
-}
 
 /// How a server ends that is killed.
 pub(super) struct Killed;

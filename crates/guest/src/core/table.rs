@@ -14,8 +14,7 @@ use super::regions::Region;
 /// bit as it was before or after a change.
 pub(crate) trait Bits: fmt::Debug + Send {
     /// Returns the words: a bit for each unit that is settled, then as many words for units that
-    /// the guest gave up, and for units that are out, each at least one word per 64 units; then a
-    /// word that says whether any unit was ever out.
+    /// the guest gave up, each at least one word per 64 units.
     fn words(&self) -> &[AtomicU64];
 }
 
@@ -27,7 +26,7 @@ impl Bits for Vec<AtomicU64> {
 
 /// Returns how many words the bits of so many units take.
 pub(crate) fn words_of(units: u64) -> usize {
-    3 * words_of_one(units) + 1
+    2 * words_of_one(units)
 }
 
 fn words_of_one(units: u64) -> usize {
@@ -69,18 +68,12 @@ pub(crate) fn given_up(
     })
 }
 
-/// Returns whether any of a guest's `units` was ever out.
-pub(crate) fn was_any_out(units: u64, bits: &(impl Bits + ?Sized)) -> bool {
-    bits.words()[3 * words_of_one(units)].load(Ordering::Relaxed) != 0
-}
-
 /// The pages of a guest, called units here, since they may be larger than those of an image.
 #[derive(Debug)]
 pub(crate) struct Table {
     regions: Vec<Region>,
     settled: Box<dyn Bits>,
     left: u64,
-    outs: u64,
 }
 
 /// A unit, and where it is.
@@ -99,17 +92,13 @@ impl Table {
     /// Returns the table of these regions, which are sorted; `settled` has the bits.
     pub(crate) fn new(regions: Vec<Region>, settled: Box<dyn Bits>) -> Self {
         let units = regions.last().map_or(0, |last| last.units().end);
-        let mut table = Self { regions, settled, left: 0, outs: 0 };
+        let mut table = Self { regions, settled, left: 0 };
         table.left = (0..units.div_ceil(64))
             .map(|word| {
                 let in_it = (units - word * 64).min(64) as u32;
                 u64::from((!table.word(word as usize) << (64 - in_it)).count_ones())
             })
             .sum();
-        let mut unit = 0;
-        while let Some(out) = table.next_out(unit) {
-            (table.outs, unit) = (table.outs + 1, out + 1);
-        }
         table
     }
 
@@ -174,7 +163,7 @@ impl Table {
     /// Records that a unit no longer comes from the image.
     pub(crate) fn settle(&mut self, unit: u64) {
         self.left -= u64::from(!self.is_settled(unit));
-        self.set((unit / 64) as usize, unit, true);
+        self.set((unit / 64) as usize, unit);
     }
 
     /// Returns the first unit from `unit` on that is not settled.
@@ -182,57 +171,15 @@ impl Table {
         next(self.settled.words(), unit..self.units(), u64::MAX)
     }
 
-    /// Records that a unit comes from the image again: it left, and equals the image's.
-    pub(crate) fn unsettle(&mut self, unit: u64) {
-        self.left += u64::from(self.is_settled(unit));
-        self.set((unit / 64) as usize, unit, false);
-    }
-
-    /// Returns whether the guest gave up a unit at any time.
-    pub(crate) fn was_given_up(&self, unit: u64) -> bool {
-        let word = self.word(words_of_one(self.units()) + (unit / 64) as usize);
-        word >> (unit % 64) & 1 == 1
-    }
-
-    /// Returns how many units are out.
-    pub(crate) fn outs(&self) -> u64 {
-        self.outs
-    }
-
-    /// Returns whether a unit is out: it left, and differs from the image.
-    pub(crate) fn is_out(&self, unit: u64) -> bool {
-        let word = self.word(2 * words_of_one(self.units()) + (unit / 64) as usize);
-        self.outs > 0 && word >> (unit % 64) & 1 == 1
-    }
-
-    /// Records whether a unit is out.
-    pub(crate) fn set_out(&mut self, unit: u64, out: bool) {
-        let was = self.is_out(unit);
-        self.outs = self.outs + u64::from(out && !was) - u64::from(was && !out);
-        let words = words_of_one(self.units());
-        if out {
-            // Relaxed: same as for `word`.
-            self.settled.words()[3 * words].store(1, Ordering::Relaxed);
-        }
-        self.set(2 * words + (unit / 64) as usize, unit, out);
-    }
-
-    /// Returns the first unit from `unit` on that is out.
-    pub(crate) fn next_out(&self, unit: u64) -> Option<u64> {
-        let units = self.units();
-        next(&self.settled.words()[2 * words_of_one(units)..], unit..units, 0)
-    }
-
-    fn set(&self, at: usize, unit: u64, on: bool) {
-        let (word, bit) = (&self.settled.words()[at], 1 << (unit % 64));
+    fn set(&self, at: usize, unit: u64) {
         let before = self.word(at);
         // Relaxed: same as for `word`.
-        word.store(if on { before | bit } else { before & !bit }, Ordering::Relaxed);
+        self.settled.words()[at].store(before | 1 << (unit % 64), Ordering::Relaxed);
     }
 
-    /// Settles the units that lie wholly in a range of addresses that the guest gave up, and
-    /// returns them. A unit that lies there in part is not given up: the kernel keeps all of it.
-    pub(crate) fn discard(&mut self, of: &Range<usize>) -> Vec<Range<u64>> {
+    /// Settles the units that lie wholly in a range of addresses that the guest gave up. A unit
+    /// that lies there in part is not given up: the kernel keeps all of it.
+    pub(crate) fn discard(&mut self, of: &Range<usize>) {
         let mut units = Vec::new();
         for region in &self.regions {
             let (from, to) = (of.start.max(region.at.start), of.end.min(region.at.end));
@@ -243,11 +190,10 @@ impl Table {
             }
         }
         let given = words_of_one(self.units());
-        for unit in units.iter().cloned().flatten() {
+        for unit in units.into_iter().flatten() {
             self.settle(unit);
-            self.set(given + (unit / 64) as usize, unit, true);
+            self.set(given + (unit / 64) as usize, unit);
         }
-        units
     }
 }
 
@@ -262,7 +208,7 @@ mod tests {
     #[test]
     fn what_was_settled_before_is_not_left() {
         let region = Region { at: 4096..4096 * 131, page: 0, unit: 4096, first: 0 };
-        let words = [u64::MAX, 0b101, u64::MAX - 1, 0, 0, 0, 0, 0, 0, 0].map(AtomicU64::new);
+        let words = [u64::MAX, 0b101, u64::MAX - 1, 0, 0, 0].map(AtomicU64::new);
         let table = Table::new(vec![region], Box::new(Vec::from(words)));
         // Behind the last of 130 there are bits that mean nothing.
         assert_eq!((table.left(), table.units()), (62 + 1, 130));
@@ -301,23 +247,6 @@ mod tests {
         table.settle(1);
         let given = given_up(table.regions(), &*table.settled);
         assert_eq!(given.collect::<Vec<_>>(), [8..9, 9..10, 10..11, 1024..1536]);
-    }
-
-    #[test]
-    fn what_is_out_is_counted_and_found_by_whoever_comes_later() {
-        let mut table = table();
-        [1, 5, 5].into_iter().for_each(|unit| table.set_out(unit, true));
-        assert_eq!((table.outs(), table.next_out(2), table.is_out(1)), (2, Some(5), true));
-        let words = table.settled.words().iter().map(|word| word.load(Ordering::Relaxed));
-        let words: Vec<_> = words.map(AtomicU64::new).collect();
-        let mut later = Table::new(table.regions.clone(), Box::new(words));
-        later.set_out(5, false);
-        assert_eq!((later.outs(), later.next_out(2), later.is_out(5)), (1, None, false));
-        later.set_out(1, false);
-        assert!(later.outs() == 0 && was_any_out(later.units(), &*later.settled));
-        later.settle(3);
-        later.unsettle(3);
-        assert_eq!((later.left(), later.is_settled(3)), (6, false));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The gate to the store of images.
 //!
 //! - F1: a thread that calls the store is within the gate, and waits there for nothing but the
-//!   store. So while the gate is closed, no thread is within the store and none of its locks is
-//!   held: a copy of this memory, in which other threads do not exist, can be used.
+//!   store: it makes no call on a descriptor of a peer, which the peer can let it wait for. While
+//!   the gate is closed, no thread is within the store and none of its locks is held: a copy of
+//!   this memory, in which other threads do not exist, can be used.
 //!
 //! It is a reader-writer lock: threads that enter wait while it is closed, and a thread that closes
 //! it waits for those within.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use zfold_store::{Content, LoadError, Store, StoreError};
 
+use super::gate::Gate;
 use super::keys::{BITS, keys_of};
 use super::machine::Lengths;
 use super::page_set::PageSet;
@@ -234,24 +235,32 @@ impl Image {
     }
 }
 
-impl space::Image for Image {
+/// An image whose store is used within the gate, call by call (gate/F1): what its user does between
+/// two calls is outside.
+#[derive(Debug)]
+pub(crate) struct Gated<'a> {
+    pub(super) image: &'a Image,
+    pub(super) gate: &'a Gate,
+}
+
+impl space::Image for Gated<'_> {
     fn is_zero(&self, page: u64) -> bool {
-        self.is_zero(page)
+        self.gate.within(|| self.image.is_zero(page))
     }
 
     fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
-        self.load(page, into)
+        self.gate.within(|| self.image.load(page, into))
     }
 
     fn is_recorded(&self) -> bool {
-        self.is_recorded()
+        self.image.is_recorded()
     }
 
     fn touched(&self, page: u64) {
-        self.set.add(page);
+        self.image.set.add(page);
     }
 
     fn next_wanted(&self, page: u64) -> Option<u64> {
-        self.set.next(page)
+        self.image.set.next(page)
     }
 }

@@ -4,7 +4,6 @@
 //! the counts of claims are atomics; `page_set.rs` and `image.rs` say what they guard. A snapshot
 //! holds `changes` instead of the gate (gate/F1), because it may take long.
 
-mod absent;
 mod documents;
 mod error;
 mod gate;
@@ -30,10 +29,9 @@ use zfold_store::snapshot::LABEL_MAX;
 use zfold_store::{Store, StoreOptions, StoreStats};
 use zfold_uffd::page::PAGE;
 
-use absent::Absent;
-pub(crate) use absent::Keys;
 pub use error::ImageError;
 use gate::Gate;
+pub(crate) use image::Gated;
 pub use image::{Claim, Image};
 pub use import::Imported;
 pub(crate) use import::Part;
@@ -102,8 +100,6 @@ pub struct Images {
     changes: Mutex<()>,
     catalog: Mutex<Catalog>,
     gate: Gate,
-    /// Pages that left guests.
-    absent: Arc<Absent>,
 }
 
 /// Returns the options of a store of images: equal pages share an object.
@@ -120,9 +116,7 @@ impl Images {
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
         let (changes, catalog, gate) = (Mutex::default(), Mutex::default(), Gate::default());
-        // The limit of images does not apply to it.
-        let absent = Arc::new(Absent::new(images_options(options.codec, None)));
-        Ok(Self { store, changes, catalog, gate, absent })
+        Ok(Self { store, changes, catalog, gate })
     }
 
     /// Returns the store.
@@ -138,17 +132,9 @@ impl Images {
         self.store.stats()
     }
 
-    /// Returns the figures of the store of pages that left guests.
-    #[must_use]
-    pub fn absent_stats(&self) -> StoreStats {
-        let _open = self.open();
-        self.absent.stats()
-    }
-
-    /// Returns keys for pages that leave a guest, if any are left.
-    pub(crate) fn take_keys(&self, pages: u64) -> Option<Keys> {
-        let _open = self.open();
-        self.absent.take(pages)
+    /// Returns an image that a guest's pages come from.
+    pub(crate) fn gated<'a>(&'a self, image: &'a Image) -> Gated<'a> {
+        Gated { image, gate: &self.gate }
     }
 
     /// Lets the caller use the store for a moment (gate/F1).
@@ -172,7 +158,6 @@ impl Images {
         let coming = std::mem::take(&mut catalog.coming);
         drop(catalog);
         coming.into_values().for_each(|keys| self.drop_pages(keys));
-        self.absent.clear();
     }
 
     /// Makes an image from a memory file. With a base, holes of the file, and pages that equal the

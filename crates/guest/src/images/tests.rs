@@ -7,6 +7,7 @@ use zfold_store::CodecKind;
 use zfold_testing::random::noise;
 
 use super::*;
+use crate::core::space::Image as _;
 
 fn images(limit: Option<u64>) -> Images {
     Images::new(&images_options(CodecKind::Lz4.into(), limit)).expect("a store")
@@ -372,7 +373,8 @@ fn images_and_working_sets_come_back_from_a_snapshot() {
     images.import("base", &file(40_000, &[(0, text(1)), (39_999, text(2))]), None).expect("in");
     images.import("a", &file(40_000, &[(1, text(3))]), Some("base")).expect("imported");
     let image = images.claim("a").expect("an image");
-    [1, 32_768, 39_999].iter().for_each(|&page| crate::core::space::Image::touched(&*image, page));
+    let touched = |&page: &u64| images.gated(&image).touched(page);
+    [1, 32_768, 39_999].iter().for_each(touched);
     // An import that has not ended.
     images.store().store(keys::KEYS - 1, &text(1)).expect("stored");
     images.save_to(&path).expect("saved");
@@ -402,7 +404,7 @@ fn images_are_saved_where_the_limit_leaves_no_room_for_working_sets() {
     let bits = (0..4).flat_map(|n| noise(1000 + n, PAGE)).zip(0..5000);
     bits.for_each(|(byte, n)| {
         let asked = (0..8).filter(|bit| byte >> bit & 1 == 1);
-        asked.for_each(|bit| crate::core::space::Image::touched(&*image, n * 8 + bit));
+        asked.for_each(|bit| images.gated(&image).touched(n * 8 + bit));
     });
     images.save_to(&path).expect("saved");
     let again = self::images(None);

@@ -12,13 +12,11 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::core::hand_over::FILES;
-
 /// Longest message in bytes.
 const LEN_MAX: usize = 16 << 10;
 
-/// Most descriptors of a message: those of a guest, with the files of its memory.
-const FDS: usize = 3 + FILES;
+/// Most descriptors of a message: those of a guest.
+const FDS: usize = 3;
 
 /// A message to a server.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -31,7 +29,7 @@ pub(super) enum ToServer {
         /// Servers that were lost.
         takeovers: u64,
     },
-    /// Serve this guest: its descriptor, its journal, its connection, its files.
+    /// Serve this guest: its descriptor, its journal, its connection.
     Guest(u64),
     /// The answer to the last request: where guests connect, or why they cannot.
     Answer(Result<String, String>),

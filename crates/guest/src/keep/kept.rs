@@ -31,8 +31,6 @@ struct About {
 pub(super) struct Kept {
     about: About,
     uffd: OwnedFd,
-    /// The files in which its memory lies.
-    files: Vec<OwnedFd>,
     journal: File,
     /// Where the journal begins in its file.
     from: u64,
@@ -61,16 +59,15 @@ impl Kept {
             Err(error) => return Err((error, offer)),
         };
         let pidfd = peer_pidfd(&offer.stream);
-        let Offer { fd: uffd, files, stream, .. } = offer;
+        let Offer { fd: uffd, stream, .. } = offer;
         let looks = (None, Instant::now());
         let (is_sent, is_reported) = (false, false);
-        Ok(Self { about, uffd, files, journal, from, stream, pidfd, is_sent, looks, is_reported })
+        Ok(Self { about, uffd, journal, from, stream, pidfd, is_sent, looks, is_reported })
     }
 
     /// Hands a copy of it to a server.
     pub(super) fn send(&mut self, server: &Channel) -> Result<(), Errno> {
-        let mut fds = vec![self.uffd.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
-        fds.extend(self.files.iter().map(|file| file.as_fd()));
+        let fds = [self.uffd.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
         server.try_send(&ToServer::Guest(self.about.number), &fds)?;
         (self.is_sent, self.looks, self.is_reported) = (true, (None, Instant::now()), false);
         Ok(())
@@ -126,7 +123,7 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     let (text, _) = journal::about(&journal)?;
     let end = text.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;
     let About { number, image, pid } = serde_json::from_slice(&text[..end])?;
-    let (text, files) = (text[end + 1..].to_vec(), fds.collect());
-    let offer = Offer { stream: stream.into(), text, fd, files, pid };
+    let text = text[end + 1..].to_vec();
+    let offer = Offer { stream: stream.into(), text, fd, pid };
     Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
 }

@@ -11,15 +11,12 @@ use std::time::Instant;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 use rustix::io::Errno;
 use zfold_figures::Histogram;
-use zfold_store::LoadError;
 use zfold_uffd::page::PAGE;
-use zfold_uffd::policy::Era;
 use zfold_uffd::{Event, Partial, Uffd, messages};
 
-use super::away::Away;
 use super::journal::Messages;
 use crate::core::regions::Region;
-use crate::core::space::{Files, Space};
+use crate::core::space::Space;
 
 /// An address that a process may have.
 const ANYWHERE: usize = 1 << 30;
@@ -81,17 +78,6 @@ impl Descriptor {
                     Err(error) => return Err(Unfit::Unregistered(error)),
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Asks for all messages about files, whatever the VMM asked for.
-    pub(super) fn hear_all(&self, regions: &[Region]) -> Result<(), Errno> {
-        for region in regions {
-            // SAFETY: the region is registered with this descriptor for missing pages, which are
-            // answered (D1); the new messages are answered, too.
-            let heard = unsafe { self.uffd.register_file(&region.at) };
-            heard.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         }
         Ok(())
     }
@@ -164,8 +150,6 @@ pub(super) struct Memory<'a> {
     pub(super) latencies: &'a Histogram,
     messages: Messages,
     began: Instant,
-    /// Set if pages of the guest can leave.
-    away: Option<&'a Away>,
 }
 
 impl<'a> Memory<'a> {
@@ -173,9 +157,8 @@ impl<'a> Memory<'a> {
         descriptor: &'a Descriptor,
         latencies: &'a Histogram,
         messages: Messages,
-        away: Option<&'a Away>,
     ) -> Self {
-        Self { descriptor, latencies, messages, began: Instant::now(), away }
+        Self { descriptor, latencies, messages, began: Instant::now() }
     }
 
     /// Returns the time, in nanoseconds from the beginning.
@@ -226,51 +209,5 @@ impl Space for Memory<'_> {
 
     fn answered(&mut self, since: u64) {
         self.latencies.record(self.now() - since);
-    }
-}
-
-impl Files for Memory<'_> {
-    fn protect(&mut self, of: Range<usize>, on: bool) -> Result<(), Errno> {
-        self.descriptor.uffd.protect(&of, on)
-    }
-
-    fn link(&mut self, of: Range<usize>) -> Result<(), Errno> {
-        self.descriptor.uffd.link(&of)
-    }
-
-    fn fetch(&mut self, at: usize, into: &mut [u8]) -> bool {
-        self.away.is_some_and(|away| away.backing.fetch(at, into))
-    }
-
-    fn punch(&mut self, of: Range<usize>) -> bool {
-        self.away.is_some_and(|away| away.backing.punch(&of))
-    }
-
-    fn patch(&mut self, at: usize, page: &[u8]) -> bool {
-        self.away.is_some_and(|away| away.backing.patch(at, page))
-    }
-
-    fn keep(&mut self, unit: u64, page: &[u8]) -> bool {
-        self.away.is_some_and(|away| away.keys.keep(unit, page))
-    }
-
-    fn recall(&mut self, unit: u64, into: &mut [u8]) -> Result<(), LoadError> {
-        self.away.map_or(Err(LoadError::Dead), |away| away.keys.recall(unit, into))
-    }
-
-    fn forget(&mut self, unit: u64) {
-        if let Some(away) = self.away {
-            away.keys.forget(unit);
-        }
-    }
-
-    fn era(&self) -> Era {
-        self.away.map_or_else(Era::default, |away| away.seat.era())
-    }
-
-    fn left(&mut self, pages: u64) {
-        if let Some(away) = self.away {
-            away.seat.left(pages);
-        }
     }
 }

@@ -36,12 +36,6 @@ figures! {
         [FIELD, metric("guest_discards_total")];
     total retries_total: Count, "calls that the kernel refused while memory was being discarded",
         [FIELD, metric("guest_retries_total")];
-    total left_pages_total: Count, "pages that left guests to meet --resident-limit",
-        [state(TABLE).row("left"), metric("guest_left_pages_total"), View::Rate];
-    total stayed_pages_total: Count, "pages about to leave that were written to, and stayed",
-        [state(TABLE).row("stayed"), metric("guest_stayed_pages_total")];
-    total returned_pages_total: Count, "pages that came back and differ from the image",
-        [state(TABLE).row("returned"), metric("guest_returned_pages_total"), View::Rate];
     total strays_total: Count, "faults outside of the named regions, which get no answer",
         [FIELD, metric("guest_strays_total")];
 }
@@ -70,10 +64,6 @@ figures! {
         [state(TABLE).row("fault p50"), metric("guest_fault_p50_ns")];
     gauge fault_p99_ns: Nanoseconds, "99 % of the faults were answered within this",
         [state(TABLE).row("fault p99"), metric("guest_fault_p99_ns")];
-    gauge resident_pages: Count, "resident pages of guests whose pages can leave",
-        [state(TABLE).row("resident"), metric("guest_resident_pages")];
-    gauge out_pages: Count, "pages that have left and are kept for their guests",
-        [state(TABLE).row("out"), metric("guest_out_pages")];
 }
 
 /// The state of a guest.
@@ -106,10 +96,6 @@ pub struct GuestStats {
     pub pages: u64,
     /// See `pages`.
     pub pages_left: u64,
-    /// Its pages that are resident and can leave; 0 if none can.
-    pub resident_pages: u64,
-    /// Its pages that have left and are kept.
-    pub out_pages: u64,
     /// The pages that it got.
     pub given: Given,
     /// Whether a fault has waited long.
@@ -121,8 +107,6 @@ struct Changing {
     state: GuestState,
     pages: u64,
     left: u64,
-    resident: u64,
-    outs: u64,
     counts: Counts,
     strays: u64,
     late: bool,
@@ -136,14 +120,6 @@ pub(super) struct Lies {
     pub(super) regions: Vec<Region>,
     pub(super) settled: Settled,
     pub(super) image: Arc<Image>,
-}
-
-impl Lies {
-    /// Returns whether pages left that differ from the image: a Diff snapshot may lack them.
-    fn was_any_out(&self) -> bool {
-        let units = self.regions.last().map_or(0, |last| last.units().end);
-        table::was_any_out(units, &self.settled)
-    }
 }
 
 /// A guest's figures, which its thread changes and others read.
@@ -163,17 +139,7 @@ impl Figures {
     pub(super) fn new(number: u64, image: &str, pid: Option<i32>) -> Self {
         let (state, counts, strays, late) = (GuestState::Served, Counts::default(), 0, false);
         // Its thread has not taken a look yet.
-        let changing = Changing {
-            state,
-            pages: 0,
-            left: 0,
-            resident: 0,
-            outs: 0,
-            counts,
-            strays,
-            late,
-            looks: 1,
-        };
+        let changing = Changing { state, pages: 0, left: 0, counts, strays, late, looks: 1 };
         let (image, began, lies) = (image.to_owned(), Instant::now(), OnceLock::new());
         Self { number, image, pid, began, lies, changing: Mutex::new(changing) }
     }
@@ -202,12 +168,10 @@ impl Figures {
     }
 
     /// Takes over a guest's counts.
-    pub(super) fn set(&self, guest: &mut Guest) {
+    pub(super) fn set(&self, guest: &Guest) {
         let mut changing = self.changing();
         changing.looks = changing.looks.next_multiple_of(2);
         (changing.pages, changing.left) = guest.pages();
-        changing.resident = guest.leaving().map_or(0, |leaving| leaving.resident());
-        changing.outs = guest.outs();
         changing.counts = guest.counts;
         changing.strays = guest.strays;
     }
@@ -228,7 +192,6 @@ impl Figures {
         let since = *since.get_or_insert(looks);
         match self.lies.get() {
             _ if state == GuestState::Held => Err(NoOrigin::Held(self.number)),
-            Some(lies) if lies.was_any_out() => Err(NoOrigin::Left(self.number)),
             Some(Lies { regions, settled, image }) if looks % 2 == 0 || looks > since => {
                 Ok(Origin::new(Arc::clone(image), table::given_up(regions, settled)))
             }
@@ -245,8 +208,7 @@ impl Figures {
     }
 
     pub(super) fn stats(&self) -> GuestStats {
-        let Changing { state, pages, left, resident, outs, counts, strays, late, .. } =
-            *self.changing();
+        let Changing { state, pages, left, counts, strays, late, .. } = *self.changing();
         GuestStats {
             number: self.number,
             image: self.image.clone(),
@@ -255,8 +217,6 @@ impl Figures {
             state,
             pages,
             pages_left: left,
-            resident_pages: resident,
-            out_pages: outs,
             given: Given {
                 faults_total: counts.faults,
                 copied_pages_total: counts.copied,
@@ -264,9 +224,6 @@ impl Figures {
                 beforehand_pages_total: counts.beforehand,
                 discards_total: counts.discards,
                 retries_total: counts.retries,
-                left_pages_total: counts.left,
-                stayed_pages_total: counts.stayed,
-                returned_pages_total: counts.returned,
                 strays_total: strays,
             },
             is_late: late,
@@ -309,12 +266,12 @@ mod tests {
         let busy = |since: &mut Option<u64>| figures.origin(since).err();
         assert_eq!(busy(&mut None), Some(NoOrigin::Busy(7)), "nobody knows where it lies");
         let settled = journal.settled.clone();
-        let mut guest = Guest::new(vec![region.clone()], Box::new(journal.settled));
+        let guest = Guest::new(vec![region.clone()], Box::new(journal.settled));
         figures.lies(Lies { regions: vec![region], settled: settled.clone(), image });
         let mut since = None;
         assert_eq!(busy(&mut since), Some(NoOrigin::Busy(7)), "it was taken over, perhaps");
         settled.words()[1].store(1 << 5, std::sync::atomic::Ordering::Relaxed);
-        figures.set(&mut guest);
+        figures.set(&guest);
         figures.look();
         assert_eq!(busy(&mut None), Some(NoOrigin::Busy(7)), "another look");
         let origin = figures.origin(&mut since).expect("that of then has ended");

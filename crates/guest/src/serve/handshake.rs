@@ -1,7 +1,6 @@
 //! The first message of a VMM: its regions, and a userfaultfd.
 //!
-//! - Q1: before a peer is checked, it can send one message of bounded length, and a few
-//!   descriptors.
+//! - Q1: before a peer is checked, it can send one message of bounded length, and a descriptor.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -14,11 +13,10 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use thiserror::Error;
 
 use super::descriptor::peer;
-use crate::core::hand_over::{FILES, descriptors, has_files};
 use crate::core::message::{Message, Wrong};
 
 /// Descriptors that are received at once; the kernel drops more than these.
-const FDS: usize = 1 + FILES;
+const FDS: usize = 2;
 
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
@@ -28,9 +26,7 @@ const PIECE: usize = 16 << 10;
 pub(super) struct Handshake {
     stream: UnixStream,
     message: Message,
-    fds: Vec<OwnedFd>,
-    /// Descriptors that belong to the message, once it is complete.
-    needed: Option<usize>,
+    fd: Option<OwnedFd>,
     pub(super) since: Instant,
 }
 
@@ -40,8 +36,6 @@ pub(crate) struct Offer {
     pub(crate) stream: UnixStream,
     pub(crate) text: Vec<u8>,
     pub(crate) fd: OwnedFd,
-    /// The files in which its memory lies, if it named any.
-    pub(crate) files: Vec<OwnedFd>,
     /// The process that connected, for messages only: the number may have been reused by now.
     pub(crate) pid: Option<i32>,
 }
@@ -73,7 +67,7 @@ fn message(wrong: &Wrong) -> &'static str {
 impl Handshake {
     pub(super) fn new(stream: UnixStream) -> Self {
         let (message, since) = (Message::default(), Instant::now());
-        Self { stream, message, fds: Vec::new(), needed: None, since }
+        Self { stream, message, fd: None, since }
     }
 
     /// Receives what was sent.
@@ -94,40 +88,30 @@ impl Handshake {
             _ => None,
         });
         for fd in messages.flatten() {
-            if self.fds.len() == FDS {
+            if self.fd.replace(fd).is_some() {
                 return Err(Failed::Descriptors);
             }
-            self.fds.push(fd);
         }
         if len == 0 {
             return Err(Failed::Left);
         }
-        self.message.add(&bytes[..len]).map_err(Failed::Message)?;
-        if self.message.is_whole() && self.needed.is_none() {
-            self.needed = Some(descriptors(self.message.bytes()));
-        }
-        let most = if has_files(self.message.bytes()) { FDS } else { 1 };
-        match self.fds.len() > self.needed.unwrap_or(most) {
-            true => Err(Failed::Descriptors),
-            false => Ok(()),
-        }
+        self.message.add(&bytes[..len]).map_err(Failed::Message)
     }
 
     /// Returns whether the message and its descriptors are complete.
     pub(super) fn is_done(&self) -> bool {
-        self.needed == Some(self.fds.len())
+        self.message.is_whole() && self.fd.is_some()
     }
 
     /// Returns the offer, if it is complete.
     pub(super) fn finish(self) -> Result<Offer, Failed> {
-        let (whole, mut fds) = (self.message.is_whole(), self.fds.into_iter());
-        match fds.next().filter(|_| whole) {
-            Some(fd) => {
+        match (self.message.is_whole(), self.fd) {
+            (true, Some(fd)) => {
                 let (pid, text) = (peer(&self.stream), self.message.into_bytes());
-                Ok(Offer { stream: self.stream, text, fd, files: fds.collect(), pid })
+                Ok(Offer { stream: self.stream, text, fd, pid })
             }
-            None if whole => Err(Failed::NoUffd),
-            None => Err(Failed::Late),
+            (true, None) => Err(Failed::NoUffd),
+            (false, _) => Err(Failed::Late),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! too.
 //!
 //! It begins with a description of the guest, padded to a page. Then come the messages read last, a
-//! count of looks, and the bits of its pages: whether each is settled, was given up, or is out.
+//! count of looks, and the bits of its pages: whether each is settled, and was given up.
 //!
 //! - J1: the kernel writes messages into the journal directly. A thread that discards memory
 //!   continues once its message was read, so the message must be in the journal by then; a later

@@ -3,16 +3,12 @@
 //! Lock order: the sockets, then the images' catalog; the list of guests, then a guest's figures.
 
 pub(crate) mod accept;
-mod away;
-mod backing;
 pub(crate) mod descriptor;
 mod figures;
 pub(crate) mod handshake;
 pub(crate) mod journal;
 pub(crate) mod listening;
 mod origin;
-mod page_out;
-mod room;
 pub(crate) mod session;
 mod shared;
 pub(crate) mod start;
@@ -23,8 +19,6 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use zfold_uffd::page::PAGE;
-
 use crate::images::{Images, Origin};
 use accept::Reception;
 use handshake::Offer;
@@ -34,7 +28,6 @@ use start::{Arrived, start};
 
 pub use figures::{Given, GuestState, GuestStats, Served, ServerStats, TABLE};
 pub use origin::NoOrigin;
-pub use page_out::{NoPageOut, PagedOut};
 pub use shared::ServerOptions;
 
 /// A guest server.
@@ -131,26 +124,6 @@ impl Server {
     /// [`NoOrigin`], after a moment, because a guest may be on its way from another server.
     pub fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
         self.shared.origin(number)
-    }
-
-    /// Changes [`ServerOptions::resident_limit`]. Guests that arrived without a limit keep their
-    /// pages.
-    pub fn set_resident_limit(&self, bytes: Option<u64>) {
-        self.shared.room.set_limit(bytes.map(|bytes| bytes / PAGE as u64));
-    }
-
-    /// Lets no pages leave to meet the limit, or lets them leave again.
-    pub fn pause(&self, is_paused: bool) {
-        self.shared.room.pause(is_paused);
-    }
-
-    /// Has all pages leave that can leave, of the guest with this number, or of all guests of this
-    /// image, or of all guests. Waits up to 30 s.
-    ///
-    /// # Errors
-    /// [`NoPageOut`].
-    pub fn page_out(&self, whose: Option<&str>) -> Result<PagedOut, NoPageOut> {
-        self.shared.page_out(whose)
     }
 
     /// Returns the figures so far.

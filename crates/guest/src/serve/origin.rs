@@ -15,12 +15,6 @@ pub enum NoOrigin {
     /// It is held.
     #[error("guest {0} is held, not served: no image has a page of it")]
     Held(u64),
-    /// Pages that differ from the image have left it.
-    #[error(
-        "pages of guest {0} have left it under --resident-limit, and a Diff snapshot may lack \
-            them: take a snapshot of type Full, and import that"
-    )]
-    Left(u64),
     /// Its thread does not finish its work for it.
     #[error("guest {0} is running: pause it, and take its snapshot")]
     Busy(u64),

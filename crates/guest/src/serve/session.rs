@@ -1,15 +1,13 @@
 //! A guest's thread: it waits for the guest's messages, and lets the core process them.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
 
-use super::away::Away;
-use super::descriptor::{Descriptor, Memory, peer_pidfd};
+use super::descriptor::{Descriptor, Memory};
 use super::figures::{Figures, GuestState};
 use super::journal::Messages;
 use super::shared::Shared;
@@ -44,15 +42,12 @@ pub(super) struct Served {
     pub(super) messages: Messages,
     /// An earlier server had it.
     pub(super) is_taken_over: bool,
-    /// Set if its pages can leave.
-    pub(super) away: Option<Away>,
 }
 
 /// What wakes a guest's thread.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Guest,
-    Room,
     Peer,
     End,
 }
@@ -63,7 +58,6 @@ struct Reported {
     /// The fault that has waited long: since when, and where.
     late: Option<(u64, usize)>,
     stray: bool,
-    shared: bool,
 }
 
 /// Why a wait for a guest ended.
@@ -100,35 +94,21 @@ impl Session {
 
     /// Returns whether the guest no longer needs a server; otherwise it cannot be served.
     fn serve(&self, served: Served) -> bool {
-        let Served { image, mut guest, messages, is_taken_over, away } = served;
-        let (latencies, away) = (&self.shared.latencies, away.as_ref());
-        let mut memory = Memory::new(&self.descriptor, latencies, messages, away);
+        let Served { image, mut guest, messages, is_taken_over } = served;
+        let pages = self.shared.images.gated(&image);
+        let mut memory = Memory::new(&self.descriptor, &self.shared.latencies, messages);
         if is_taken_over {
             let given_up = memory.given_up();
             guest.take_over(given_up.into_iter(), &mut memory);
         }
-        let lost = match away {
-            Some(away) => guest.begin_leaving(&away.present, &mut memory),
-            None => guest.outs(),
-        };
-        if lost > 0 {
-            self.lose(lost);
-            return false;
-        }
-        let mut is_asked = false;
         let (mut soon, mut reported) = (SOON, Reported::default());
         let mut woken = Woken::default();
         loop {
             let now = memory.now();
             self.figures.look();
-            let next = {
-                let _open = self.shared.images.open();
-                guest.step(&mut memory, &*image, now)
-            };
+            let next = guest.step(&mut memory, &pages, now);
             memory.rest();
-            self.figures.set(&mut guest);
-            let asks = away.is_some_and(|away| self.leave(away, &mut guest, &mut is_asked));
-            let next = if asks && next != Next::Gone { Next::Now } else { next };
+            self.figures.set(&guest);
             let wait = match next {
                 Next::Gone => return true,
                 Next::Now => Some(Duration::ZERO),
@@ -138,7 +118,7 @@ impl Session {
                 Next::Idle => None,
             };
             soon = if next == Next::Soon { (soon * 2).min(SOON_MAX) } else { SOON };
-            self.report(&image, &mut guest, now, &mut reported);
+            self.report(&image, &guest, now, &mut reported);
             if woken.ending && guest.is_complete() {
                 self.descriptor.let_go(guest.regions());
                 self.figures.say(GuestState::Released);
@@ -149,7 +129,7 @@ impl Session {
                 guest.put_in_all();
             }
             let before = woken;
-            woken = self.wait(wait, woken, true, away);
+            woken = self.wait(wait, woken, true);
             if woken.ending && !before.ending {
                 guest.put_in_all();
             }
@@ -159,65 +139,26 @@ impl Session {
         }
     }
 
-    /// Reports how much room the guest takes, and asks it for pages above the limit; returns
-    /// whether there is new work.
-    fn leave(&self, away: &Away, guest: &mut Guest, is_asked: &mut bool) -> bool {
-        let Some(leaving) = guest.leaving() else { return false };
-        let is_done = *is_asked && !leaving.is_busy();
-        let is_stuck = std::mem::take(&mut leaving.is_stuck);
-        // Pages that cannot leave do not count in this room.
-        let resident = if leaving.is_shared { 0 } else { leaving.resident() };
-        let asked = away.seat.say(resident, is_done, is_stuck);
-        if *is_asked && !is_done {
-            leaving.is_stuck = is_stuck;
-            return false;
-        }
-        *is_asked = asked > 0;
-        if *is_asked {
-            leaving.ask(asked);
-        }
-        *is_asked
-    }
-
-    /// Gives up a guest whose pages were lost with another server.
-    fn lose(&self, pages: u64) {
-        let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
-        let is_killed = self.shared.options.kill_lost && peer_pidfd(&self.stream).is_some_and(kill);
-        let end = if is_killed { "it was killed" } else { "end its process" };
-        self.refuse(&format!(
-            "{pages} of its pages had left it, and were lost with the server that held them; {end}"
-        ));
-    }
-
     /// Keeps the descriptor of a guest that cannot be served until its address space is gone: the
     /// guest waits, and must not read zeros (G4). Returns whether the address space is gone.
     fn hold(&self) -> bool {
         let mut woken = Woken::default();
         while !woken.ending && !self.descriptor.is_gone() {
             let wait = woken.hung_up.then_some(LATER);
-            woken = self.wait(wait, woken, false, None);
+            woken = self.wait(wait, woken, false);
         }
         !woken.ending
     }
 
     /// Waits until the guest sends a message or disconnects, or the server ends.
-    fn wait(
-        &self,
-        wait: Option<Duration>,
-        before: Woken,
-        listens: bool,
-        away: Option<&Away>,
-    ) -> Woken {
-        let (mut names, mut fds) = (Vec::with_capacity(4), Vec::with_capacity(4));
+    fn wait(&self, wait: Option<Duration>, before: Woken, listens: bool) -> Woken {
+        let (mut names, mut fds) = (Vec::with_capacity(3), Vec::with_capacity(3));
         let mut add = |name, fd, flags| {
             names.push(name);
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         };
         if listens {
             add(Source::Guest, self.descriptor.as_fd(), PollFlags::IN);
-        }
-        if let Some(away) = away {
-            add(Source::Room, away.seat.bell(), PollFlags::IN);
         }
         if !before.hung_up {
             add(Source::Peer, self.stream.as_fd(), PollFlags::RDHUP);
@@ -238,7 +179,6 @@ impl Session {
                 (_, flags) if flags.is_empty() => {}
                 (Source::Peer, _) => woken.hung_up = true,
                 (Source::End, _) => woken.ending = true,
-                (Source::Room, _) => away.into_iter().for_each(|away| away.seat.heard()),
                 // The other side has made reads wait, so a poll fails.
                 (_, flags) if flags.contains(PollFlags::ERR) => {
                     self.descriptor.no_waiting();
@@ -251,15 +191,7 @@ impl Session {
     }
 
     /// Reports a fault that has waited long, and one that gets no answer; each once.
-    fn report(&self, image: &Claim, guest: &mut Guest, now: u64, reported: &mut Reported) {
-        let is_shared = guest.leaving().is_some_and(|leaving| leaving.is_shared);
-        if is_shared && !std::mem::replace(&mut reported.shared, true) {
-            self.shared.report(&format!(
-                "no page of {} leaves any longer: another process maps its memory, too, and has \
-                    touched pages that had left, where it read zeros",
-                self.figures.who(),
-            ));
-        }
+    fn report(&self, image: &Claim, guest: &Guest, now: u64, reported: &mut Reported) {
         if let Some(at) = guest.first_stray.filter(|_| !reported.stray) {
             reported.stray = true;
             self.shared.report(&format!(

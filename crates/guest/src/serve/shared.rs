@@ -16,21 +16,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
-use zfold_uffd::page::PAGE;
 
-use super::figures::{Figures, Given, GuestState, GuestStats, Served, ServerStats};
+use super::figures::{Figures, Given, GuestState, Served, ServerStats};
 use super::origin::NoOrigin;
-use super::page_out::{NoPageOut, PagedOut};
-use super::room::Room;
 use crate::images::{Images, Origin};
 
 /// How long to wait for a look at a guest to end, or for a guest to arrive from another server,
 /// before an error is returned; and the wait between two checks.
 const MOMENT: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_millis(1);
-
-/// How long to wait for pages to leave that were told to.
-const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
 
 /// The limits of a server.
 #[derive(Clone, Debug)]
@@ -42,20 +36,12 @@ pub struct ServerOptions {
     pub handshake: Duration,
     /// How long a fault may wait before it is reported.
     pub patience: Duration,
-    /// Most resident bytes of all guests whose pages can leave. Without a limit, no pages of guests
-    /// that arrive can leave.
-    pub resident_limit: Option<u64>,
-    /// No pages leave to meet that limit yet.
-    pub is_paused: bool,
-    /// Guests whose pages were lost with another server are killed; otherwise they wait.
-    pub kill_lost: bool,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
-        let (resident_limit, is_paused, kill_lost) = (None, false, false);
-        Self { places: 1024, handshake, patience, resident_limit, is_paused, kill_lost }
+        Self { places: 1024, handshake, patience }
     }
 }
 
@@ -73,7 +59,6 @@ struct Guests {
 pub(super) struct Shared {
     pub(super) images: Arc<Images>,
     pub(super) options: ServerOptions,
-    pub(super) room: Arc<Room>,
     /// How long faults waited, in nanoseconds.
     pub(super) latencies: Histogram,
     /// Places that are taken. An accepting thread adds one if it finds the count below the limit.
@@ -100,10 +85,8 @@ impl Shared {
         options: ServerOptions,
         tell: Box<dyn Fn(&str) + Send + Sync>,
     ) -> std::io::Result<Self> {
-        let limit = options.resident_limit.map(|limit| limit / PAGE as u64);
         Ok(Self {
             images,
-            room: Arc::new(Room::new(limit, options.is_paused)),
             options,
             latencies: Histogram::default(),
             taken: AtomicUsize::new(0),
@@ -183,38 +166,6 @@ impl Shared {
         self.fewer.notify_all();
     }
 
-    /// Has the pages of guests leave: of that of a number, or of all of an image, or of all.
-    pub(super) fn page_out(&self, whose: Option<&str>) -> Result<PagedOut, NoPageOut> {
-        let left = |guests: &[Arc<Figures>]| -> u64 {
-            guests.iter().map(|guest| guest.stats().given.left_pages_total).sum()
-        };
-        let guests = self.guests().now.clone();
-        let name = whose.unwrap_or_default();
-        let is_it = |guest: &&Arc<Figures>| guest.number().to_string() == name;
-        let mut meant: Vec<_> = guests.iter().filter(is_it).cloned().collect();
-        if meant.is_empty() {
-            meant = guests;
-            meant.retain(|guest| whose.is_none_or(|image| guest.image() == image));
-        }
-        if meant.is_empty() {
-            // All of no guests have left.
-            let none = PagedOut { left_pages: 0, resident_pages: 0 };
-            return whose.map_or(Ok(none), |name| Err(NoPageOut::Missing(name.to_owned())));
-        }
-        let before = left(&meant);
-        let until = Instant::now() + PAGE_OUT_MAX;
-        meant.retain(|guest| self.room.page_out(guest.number()));
-        if meant.is_empty() {
-            return Err(NoPageOut::Stays);
-        }
-        let is_leaving = |guest: &Arc<Figures>| self.room.is_paging_out(guest.number());
-        while meant.iter().any(is_leaving) && Instant::now() < until {
-            thread::sleep(BREATH);
-        }
-        let resident = meant.iter().map(|guest| guest.stats().resident_pages).sum();
-        Ok(PagedOut { left_pages: left(&meant).saturating_sub(before), resident_pages: resident })
-    }
-
     /// Returns what a Diff snapshot of a guest builds on.
     pub(super) fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
         let (until, mut since) = (Instant::now() + MOMENT, None);
@@ -239,14 +190,7 @@ impl Shared {
         drop(guests);
         now.iter().for_each(|guest| given.add(&guest.given));
         let waited = self.latencies.quantiles();
-        let sum = |of: fn(&GuestStats) -> u64| now.iter().map(of).sum();
-        let served = Served {
-            fault_p50_ns: waited.p50,
-            fault_p99_ns: waited.p99,
-            resident_pages: sum(|guest| guest.resident_pages),
-            out_pages: sum(|guest| guest.out_pages),
-            ..before
-        };
+        let served = Served { fault_p50_ns: waited.p50, fault_p99_ns: waited.p99, ..before };
         ServerStats { served, given, guests: now }
     }
 

@@ -5,13 +5,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use super::away::Away;
-use super::backing::{Backing, Unbacked};
 use super::descriptor::{Descriptor, Unfit};
 use super::figures::Lies;
 use super::handshake::Offer;
@@ -19,7 +16,7 @@ use super::journal::{self, Journal};
 use super::session::{Done, Served, Session};
 use super::shared::Shared;
 use crate::core::guest::Guest;
-use crate::core::regions::{self, Region, Regions};
+use crate::core::regions::{self, Region};
 use crate::images::Claim;
 
 /// Wait if the system has no thread.
@@ -85,7 +82,6 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
 struct Begun {
     claim: Result<Claim, String>,
     text: Vec<u8>,
-    files: Vec<OwnedFd>,
     journal: io::Result<File>,
     session: Session,
 }
@@ -93,22 +89,21 @@ struct Begun {
 /// Returns the guest; fails if its descriptor is not a userfaultfd.
 fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Begun, Done> {
     let Arrived { image, offer, number, journal, done } = arrived;
-    let Offer { stream, text, fd, files, pid } = offer;
+    let Offer { stream, text, fd, pid } = offer;
     let Ok(descriptor) = Descriptor::new(fd) else { return Err(done) };
     let claim = shared.images.claim(&image).map_err(|error| error.to_string());
     let (figures, shared) = (shared.enter(&image, number, pid), Arc::clone(shared));
     let session = Session { shared, figures, stream, descriptor, done };
-    Ok(Begun { claim, text, files, journal, session })
+    Ok(Begun { claim, text, journal, session })
 }
 
 impl Begun {
     /// Serves the guest if its image exists and its regions are right, otherwise holds it. The peer
     /// can delay the check of its regions for as long as it likes.
     fn run(self) {
-        let Self { claim, text, files, journal, session } = self;
+        let Self { claim, text, journal, session } = self;
         let checked = claim.and_then(|claim| {
-            let Regions { regions, places } = check(&session.descriptor, &text, &claim)?;
-            let away = away(&session, &regions, &places, files);
+            let regions = check(&session.descriptor, &text, &claim)?;
             let units = regions.last().map_or(0, |last| last.units().end);
             let journal = journal.and_then(|file| open(&file, units));
             let journal = journal.map_err(|error| format!("there is no journal of it: {error}"))?;
@@ -116,43 +111,16 @@ impl Begun {
             session.figures.lies(Lies { regions: regions.clone(), settled, image });
             let guest = Guest::new(regions, Box::new(journal.settled));
             let (messages, is_taken_over) = (journal.messages, journal.is_begun);
-            Ok(Served { image: claim, guest, messages, is_taken_over, away })
+            Ok(Served { image: claim, guest, messages, is_taken_over })
         });
         let served = checked.map_err(|told| session.refuse(&told)).ok();
         session.run(served);
     }
 }
 
-/// Returns what the guest needs so that pages can leave, if there is a limit; reports why they
-/// cannot.
-fn away(
-    session: &Session,
-    regions: &[Region],
-    places: &[(usize, u64)],
-    files: Vec<OwnedFd>,
-) -> Option<Away> {
-    let Session { shared, figures, descriptor, .. } = session;
-    let room = shared.room.has_limit().then_some(&shared.room)?;
-    let made = if places.is_empty() {
-        Err("its VMM did not hand over a file of its memory".to_owned())
-    } else {
-        let backing = Backing::new(regions, places, files).and_then(|backing| {
-            descriptor.hear_all(regions).map_err(Unbacked::Features)?;
-            Ok(backing)
-        });
-        let units = regions.last().map_or(0, |last| last.units().end);
-        let away = |backing| Away::new(&shared.images, room, figures.number(), backing, units);
-        backing.map_err(|error| error.to_string()).and_then(away)
-    };
-    let say = |told: &String| {
-        shared.report(&format!("no page of {} can leave: {told}", figures.who()));
-    };
-    made.inspect_err(say).ok()
-}
-
-fn check(descriptor: &Descriptor, text: &[u8], image: &Claim) -> Result<Regions, String> {
+fn check(descriptor: &Descriptor, text: &[u8], image: &Claim) -> Result<Vec<Region>, String> {
     let told = regions::parse(text, image.pages()).map_err(|error| error.to_string())?;
-    match descriptor.check(&told.regions) {
+    match descriptor.check(&told) {
         Ok(()) => Ok(told),
         Err(Unfit::Unregistered(error)) => {
             Err(format!("its regions are not registered with its userfaultfd ({error})"))

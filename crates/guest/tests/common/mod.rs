@@ -1,7 +1,6 @@
 //! A server of one image in a folder, and what it says.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -37,21 +36,8 @@ impl World {
         for number in 0..pages {
             file.write_all(&page(SEED, number)).expect("written");
         }
-        Self::over(&file, pages, store, options)
-    }
-
-    /// Returns a server of an image of zeros, with a limit of so many pages for its guests.
-    pub(crate) fn zeros(pages: u64, limit: u64) -> Self {
-        let file = tempfile::tempfile().expect("a file");
-        file.set_len(pages * PAGE as u64).expect("a length");
-        let mut options = ServerOptions::default();
-        options.resident_limit = Some(limit * PAGE as u64);
-        Self::over(&file, pages, &images_options(CodecKind::Lz4.into(), None), options)
-    }
-
-    fn over(file: &File, pages: u64, store: &StoreOptions, options: ServerOptions) -> Self {
         let images = Arc::new(Images::new(store).expect("a store"));
-        images.import("web", file, None).expect("imported");
+        images.import("web", &file, None).expect("imported");
         let said = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&said);
         let tell = move |line: &str| told.lock().expect("no panic").push(line.to_owned());

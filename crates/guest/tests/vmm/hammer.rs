@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_testing::Random;
 
-use super::super::{PAGE, first_word};
+use super::super::first_word;
 use super::Memory;
 
 const THREADS: u64 = 4;
@@ -32,38 +32,6 @@ pub(super) fn hammer(memory: Memory, image: u64, rounds: u64, seed: u64) -> Stri
                     wrong.store(number, Ordering::Relaxed);
                 }
                 _ => {}
-            }
-        }
-    })
-}
-
-/// Reads and writes, and compares whole pages, which are as `before` says at first. What is written
-/// is the first word of a page, or all of them.
-pub(super) fn compare(
-    memory: Memory,
-    before: impl Fn(u64) -> Vec<u8> + Sync,
-    whole: bool,
-    rounds: u64,
-    seed: u64,
-) -> String {
-    let written = if whole { PAGE / 8 } else { 1 };
-    all(memory, |thread, wrong| {
-        let mut known: Vec<Option<u64>> = vec![None; memory.pages as usize];
-        let mut random = Random::new(seed * THREADS + thread);
-        for _ in 0..rounds {
-            let number = random.below(memory.pages / THREADS) * THREADS + thread;
-            let known = &mut known[number as usize];
-            if random.below(4) == 0 {
-                let word = *known.insert(random.word());
-                (0..written).for_each(|at| memory.write_word(number, at, word));
-                continue;
-            }
-            let mut right = before(number);
-            if let Some(word) = known {
-                right[..written * 8].copy_from_slice(&word.to_le_bytes().repeat(written));
-            }
-            if memory.copy(number) != right {
-                wrong.store(number, Ordering::Relaxed);
             }
         }
     })

@@ -1,19 +1,19 @@
 //! The inside of the stand-in: memory, a userfaultfd, the message, and commands.
 //!
-//! - M1: the memory is mapped once, private and anonymous or a file in memory, for as long as the
-//!   process lives, and reached by volatile accesses of its first bytes or copies of pages only.
+//! - M1: the memory is mapped once, private and anonymous, for as long as the process lives, and
+//!   reached by volatile accesses of its first bytes or copies of pages only.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, ftruncate, memfd_create};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zfold_uffd::{Faults, Features, Uffd};
 
@@ -23,9 +23,6 @@ use super::{PAGE, page};
 mod hammer;
 #[path = "live.rs"]
 mod live;
-#[cfg(target_arch = "x86_64")]
-#[path = "processor.rs"]
-mod processor;
 
 const HUGE: usize = 2 << 20;
 
@@ -34,8 +31,6 @@ const HUGE: usize = 2 << 20;
 struct Memory {
     base: usize,
     pages: u64,
-    /// It is a file.
-    shared: bool,
 }
 
 impl Memory {
@@ -48,28 +43,7 @@ impl Memory {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
         let base = (base != libc::MAP_FAILED).then(|| base.expose_provenance())?;
-        Some(Self { base: base.next_multiple_of(HUGE), pages, shared: false })
-    }
-
-    /// Maps a file, a page of which lies before the memory, and returns it, too.
-    fn file(pages: u64, flags: libc::c_int) -> Option<(Self, OwnedFd)> {
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC).ok()?;
-        let len = pages as usize * PAGE;
-        ftruncate(&file, (len + PAGE) as u64).ok()?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let (fd, from) = (file.as_raw_fd(), PAGE as libc::off_t);
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, from) };
-        let base = (base != libc::MAP_FAILED).then(|| base.expose_provenance())?;
-        Some((Self { base, pages, shared: true }, file))
-    }
-
-    /// Has a file hold the pages that `of` returns.
-    fn hold(self, file: &OwnedFd, of: impl Fn(u64) -> Vec<u8>) {
-        let file = File::from(file.try_clone().expect("a descriptor"));
-        for number in 0..self.pages {
-            file.write_all_at(&of(number), (number + 1) * PAGE as u64).expect("written");
-        }
+        Some(Self { base: base.next_multiple_of(HUGE), pages })
     }
 
     /// Returns the words of a page.
@@ -86,12 +60,6 @@ impl Memory {
     fn write(self, number: u64, value: u64) {
         // SAFETY: same as for `read`.
         unsafe { self.at(number).write_volatile(value) }
-    }
-
-    fn write_word(self, number: u64, at: usize, value: u64) {
-        assert!(at < PAGE / 8);
-        // SAFETY: same as for `read`; a word of the page.
-        unsafe { self.at(number).wrapping_add(at).write_volatile(value) }
     }
 
     fn copy(self, number: u64) -> Vec<u8> {
@@ -114,32 +82,15 @@ impl Memory {
     fn discard(self, number: u64, pages: u64) {
         assert!(number + pages <= self.pages);
         let len = pages as usize * PAGE;
-        let advice = if self.shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
         // SAFETY: a range of the mapping (M1), to which there are no references.
-        let done = unsafe { libc::madvise(self.at(number).cast(), len, advice) };
+        let done = unsafe { libc::madvise(self.at(number).cast(), len, libc::MADV_DONTNEED) };
         assert_eq!(done, 0, "madvise");
-    }
-}
-
-/// Returns a page, all words of which are its number, from 1 on.
-fn numbered(number: u64) -> Vec<u8> {
-    (number + 1).to_le_bytes().repeat(PAGE / 8)
-}
-
-/// Returns what returns the pages of the file that the environment names.
-fn filled() -> impl Fn(u64) -> Vec<u8> {
-    let path = std::env::var_os("ZFOLD_GUEST_MEMORY").expect("a path");
-    let file = File::open(path).expect("a file");
-    move |number| {
-        let mut bytes = vec![0; PAGE];
-        file.read_exact_at(&mut bytes, number * PAGE as u64).expect("as long as the memory");
-        bytes
     }
 }
 
 fn open() -> std::io::Result<Uffd> {
     let uffd = Uffd::open(Faults::All).or_else(|_| Uffd::open(Faults::UserOnly))?;
-    uffd.handshake(Features::DISCARDS.with(Features::FILES))?;
+    uffd.handshake(Features::DISCARDS)?;
     Ok(uffd)
 }
 
@@ -150,23 +101,7 @@ pub(crate) fn run() {
     let how = std::env::var("ZFOLD_STAND_IN_HOW").expect("how");
     let (pages, message) = how.split_once(' ').expect("two words");
     let pages = pages.parse().expect("a number");
-    let made = match message {
-        "memfd" | "numbered" | "filled" => Memory::file(pages, libc::MAP_SHARED),
-        "private" => Memory::file(pages, libc::MAP_PRIVATE),
-        _ => None,
-    };
-    let (memory, file) = match made {
-        Some((memory, file)) => {
-            match message {
-                "numbered" => memory.hold(&file, numbered),
-                "filled" => memory.hold(&file, filled()),
-                _ => {}
-            }
-            (Some(memory), Some(file))
-        }
-        None => (Memory::new(pages, message == "hugetlb"), None),
-    };
-    let (uffd, memory) = match (open(), memory) {
+    let (uffd, memory) = match (open(), Memory::new(pages, message == "hugetlb")) {
         (Ok(uffd), Some(memory)) => (uffd, memory),
         (uffd, memory) => {
             let told = format!("without: {:?}, memory {}\n", uffd.err(), memory.is_some());
@@ -181,10 +116,7 @@ pub(crate) fn run() {
     let socket = PathBuf::from(std::env::var_os("ZFOLD_STAND_IN_SOCKET").expect("a socket"));
     let began = Instant::now();
     let stream = UnixStream::connect(socket).expect("connected");
-    match &file {
-        Some(file) => send_backed(&stream, &uffd, memory, file),
-        None => send(&stream, &uffd, memory, message),
-    }
+    send(&stream, &uffd, memory, message);
     if message == "first" {
         memory.read(memory.pages - 1);
     }
@@ -198,7 +130,7 @@ pub(crate) fn run() {
     }
     let first = began.elapsed();
     control.write_all(b"ready\n").expect("told");
-    obey(&control, memory, first, Some(stream), file.as_ref());
+    obey(&control, memory, first, Some(stream));
     // As in a VMM: it is open for as long as the guest lives.
     drop(uffd);
 }
@@ -209,7 +141,7 @@ fn region(base: usize, pages: u64, offset: u64, unit: usize, name: &str) -> Stri
 }
 
 fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
-    let Memory { base, pages, .. } = memory;
+    let Memory { base, pages } = memory;
     let half = pages / 2;
     let second = base + half as usize * PAGE;
     // The second half of the memory first.
@@ -259,34 +191,6 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
     }
 }
 
-/// As `send`, with the file; the second half of the memory is a region of its own.
-fn send_backed(stream: &UnixStream, uffd: &Uffd, memory: Memory, file: &OwnedFd) {
-    let half = memory.pages / 2;
-    let region = |from: u64, pages: u64| {
-        let (at, offset) = (memory.base + from as usize * PAGE, from * PAGE as u64);
-        let (len, place) = (pages * PAGE as u64, offset + PAGE as u64);
-        format!(
-            r#"{{"host_addr":{at},"length":{len},"offset":{offset},"fault_size":{PAGE},"backing":0,
-            "backing_offset":{place}}}"#
-        )
-    };
-    let two = [region(half, memory.pages - half), region(0, half)].join(",");
-    let text = format!(r#"{{"regions":[{two}]}}"#);
-    send_with(stream, text.as_bytes(), &[uffd.as_fd(), file.as_fd()]);
-}
-
-/// Touches a page of the file by another mapping; returns its first word.
-fn other(file: &OwnedFd, number: u64) -> u64 {
-    let (fd, from) = (file.as_raw_fd(), (number as usize + 1) * PAGE);
-    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    let from = from as libc::off_t;
-    // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, flags, fd, from) };
-    assert_ne!(base, libc::MAP_FAILED);
-    // SAFETY: just mapped; others may change it, so the access is volatile.
-    unsafe { base.cast::<u64>().read_volatile() }
-}
-
 fn send_with(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -298,13 +202,7 @@ fn send_with(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
 }
 
 /// Does what is said, and answers each line with one.
-fn obey(
-    control: &UnixStream,
-    memory: Memory,
-    first: Duration,
-    mut stream: Option<UnixStream>,
-    file: Option<&OwnedFd>,
-) {
+fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Option<UnixStream>) {
     let mut out = control.try_clone().expect("a descriptor");
     for line in BufReader::new(control).lines() {
         let line = line.expect("a line");
@@ -324,11 +222,6 @@ fn obey(
                 "ok".to_owned()
             }
             "hammer" => hammer::hammer(memory, number(1), number(2), number(3)),
-            // The same without discards, and with whole pages.
-            "hammer-numbered" => hammer::compare(memory, numbered, true, number(1), number(2)),
-            "hammer-filled" => hammer::compare(memory, filled(), false, number(1), number(2)),
-            // Writes all pages of a file that are something else.
-            "turn-into" => turn_into(memory, words[1]),
             // Lives for so many milliseconds, and says how long it waited at most. It begins with
             // what a file has, and leaves what it has then in another one.
             "live" => {
@@ -337,11 +230,6 @@ fn obey(
                 let (seed, time) = (number(1), Duration::from_millis(number(2)));
                 live::live(memory, &live::Life { seed, time, from, to })
             }
-            // What another mapping of the file has there, which nobody watches.
-            "other" => other(file.expect("a file"), number(1)).to_string(),
-            // Has a virtual processor count in pages for so many milliseconds.
-            #[cfg(target_arch = "x86_64")]
-            "processor" => processor::count(memory, Duration::from_millis(number(1))),
             "snapshot" => snapshot(memory, words[1]),
             // Nanoseconds from the connection to the first page, if that was asked for at once.
             "first" => first.as_nanos().to_string(),
@@ -363,20 +251,6 @@ fn snapshot(memory: Memory, path: &str) -> String {
     file.set_len(memory.pages * PAGE as u64).expect("a length");
     for number in memory.present() {
         file.write_all_at(&memory.copy(number), number * PAGE as u64).expect("written");
-    }
-    "ok".to_owned()
-}
-
-fn turn_into(memory: Memory, path: &str) -> String {
-    let (file, mut bytes) = (File::open(path).expect("a file"), [0; PAGE]);
-    for number in 0..memory.pages {
-        file.read_exact_at(&mut bytes, number * PAGE as u64).expect("as long as the memory");
-        if memory.copy(number) != bytes {
-            for (at, word) in bytes.chunks_exact(8).enumerate() {
-                let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-                memory.write_word(number, at, word);
-            }
-        }
     }
     "ok".to_owned()
 }

@@ -109,7 +109,7 @@ pub(crate) fn read(
             Event::Discarded(range) => told.released.extend(space.doomed(&pages(&range))),
             Event::Forked(_) => unreachable!("taken out above"),
             // Nothing is registered for these.
-            Event::Protected { .. } | Event::Unlinked { .. } | Event::Other => {}
+            Event::Protected { .. } | Event::Other => {}
         }
     }
     told.events = events;

@@ -42,9 +42,10 @@ use clap::{CommandFactory as _, Parser as _};
 
 use args::{Args, Command};
 use shared::exit::{self, Failure};
+use shared::rights;
 
 fn main() -> ExitCode {
-    match typed() {
+    match rights::give_up_those_of_the_file().and_then(|()| typed()) {
         Ok(status) => status,
         Err(failure) => failure.report(),
     }

@@ -151,8 +151,7 @@ pub(crate) fn refusal(pid: i32) -> Option<String> {
     if File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).is_ok() {
         return None;
     }
-    let grant = "run zfold as root, or grant it with: sudo setcap cap_sys_ptrace+ep \
-                 $(command -v zfold)";
+    let grant = "run zfold as root";
     let users: BTreeSet<_> =
         user_ids(&status).into_iter().chain([rustix::process::getuid().as_raw()]).collect();
     if users.len() > 1 {

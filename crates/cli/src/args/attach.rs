@@ -19,10 +19,10 @@ Examples:
     zfold ps
     zfold ctl --pid 4712 set limit=2GiB
 
-This needs the rights of zfold run (see zfold check), and the right to trace the processes: root, or
-CAP_SYS_PTRACE (sudo setcap cap_sys_ptrace+ep $(command -v zfold)), or processes of the same user
-where kernel.yama.ptrace_scope is 0. Where that is 1, as on Ubuntu, or 2, the capability is needed;
-where it is 3, no process may trace.
+This needs the rights of zfold run (see zfold check), and the right to trace the processes: root
+(CAP_SYS_PTRACE), or processes of the same user where kernel.yama.ptrace_scope is 0. Where that is
+1, as on Ubuntu, or 2, root is needed; where it is 3, no process may trace. Capabilities of zfold's
+file (setcap) do not count, since any user can execute it.
 
 For good: a manager in the background holds the memory of the processes from then on. It ends with
 the last of them; if it is killed, the kernel kills them. No debugger can attach to them. A seccomp

@@ -1,16 +1,6 @@
 //! Something that zfold needs of this system, found or missing.
 
-use std::fs;
-
 use serde::Serialize;
-
-/// Returns whether this process has a capability.
-pub(crate) fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    set.is_some_and(|set| set >> number & 1 == 1)
-}
 
 /// The product that needs something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit};
 use zfold_region::{MemoryOptions, Region, RegionError};
 
-use super::need::{Need, Use, has_capability};
+use super::need::{Need, Use};
+use crate::shared::rights::has_capability;
 
 const FUSE: &str = "/dev/fuse";
 

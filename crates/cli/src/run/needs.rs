@@ -3,7 +3,8 @@
 use zfold_run::{Denied, access, may_follow_forks, may_trace};
 
 use super::denied::grants;
-use crate::check::need::{Need, Use, has_capability};
+use crate::check::need::{Need, Use};
+use crate::shared::rights::has_capability;
 
 /// `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
@@ -87,12 +88,12 @@ fn of_kernel(denied: Option<&Denied>) -> Vec<Need> {
 
 /// Returns what a run can do without, found or missing; `has_access` to the kernel's page faults.
 fn wishes(has_access: bool) -> [Need; 2] {
-    let privileged = "run zfold as root, or: sudo setcap cap_sys_ptrace+ep $(command -v zfold)";
     let slow = "forks of large programs take longer without CAP_SYS_PTRACE";
     let forks = match has_access && may_follow_forks() {
         true => Need::found("messages about forks", &[Use::Run], false, "CAP_SYS_PTRACE"),
         false => {
-            let grants = [privileged.to_owned(), "docker run --cap-add SYS_PTRACE".to_owned()];
+            let grants =
+                ["run zfold as root", "docker run --cap-add SYS_PTRACE"].map(str::to_owned);
             Need::missing("messages about forks", &[Use::Run], false, slow.to_owned(), &grants)
         }
     };

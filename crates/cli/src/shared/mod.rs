@@ -8,6 +8,7 @@ pub(crate) mod far_watch;
 pub(crate) mod figures;
 pub(crate) mod notify;
 pub(crate) mod protect;
+pub(crate) mod rights;
 pub(crate) mod secret;
 pub(crate) mod signals;
 pub(crate) mod size;

@@ -8,4 +8,5 @@ mod granted;
 
 mod held;
 mod refused;
+mod rights;
 mod target;

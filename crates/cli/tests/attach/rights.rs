@@ -1,0 +1,118 @@
+//! Users get nothing from the capabilities of zfold's file, though they may execute it as they
+//! like: also the manager, in the place of its front.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tempfile::TempDir;
+
+use crate::common::skip;
+use crate::granted::Granted;
+use crate::target::{Target, said, status};
+
+/// A user, and a copy of zfold that may trace everybody as far as its file goes.
+struct Capable {
+    user: Granted,
+    folder: TempDir,
+}
+
+impl Capable {
+    fn new(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "needs root, and another user");
+            return None;
+        }
+        let user = Granted::new(test)?;
+        let this = Self { folder: user.folder(), user };
+        // Not on file systems that ignore capabilities.
+        let cat = this.copy("/bin/cat", "cat");
+        let shown = this.user.command(cat.to_str()?).arg("/proc/self/status").output().ok()?;
+        let has = String::from_utf8_lossy(&shown.stdout).contains("CapEff:\t0000000000080000\n");
+        if !has {
+            skip(test, "no setcap, or a file system without capabilities");
+        }
+        has.then_some(this)
+    }
+
+    /// Returns a copy of a program with the capability to trace.
+    fn copy(&self, program: &str, name: &str) -> PathBuf {
+        let copy = self.folder.path().join(name);
+        fs::copy(program, &copy).expect("a copy");
+        fs::set_permissions(&copy, Permissions::from_mode(0o755)).expect("its mode");
+        // Where there is no setcap, it has none, which is noticed.
+        let _ = Command::new("setcap").arg("cap_sys_ptrace+ep").arg(&copy).output();
+        copy
+    }
+
+    fn zfold(&self) -> Command {
+        let zfold = self.copy(env!("CARGO_BIN_EXE_zfold"), "zfold");
+        let mut command = self.user.command(zfold.to_str().expect("a path of letters"));
+        command.env("XDG_RUNTIME_DIR", self.folder.path());
+        command
+    }
+}
+
+/// Has a manager put the process under a limit; returns the first that it says.
+fn ask_manager(zfold: &mut Command, pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let began = stat.rsplit_once(") ").expect("a name").1.split(' ').nth(19).expect("its words");
+    let (front, manager) = UnixStream::pair().expect("a pair");
+    zfold.args(["manage-attached", "--yes", "--limit", "64MiB", &pid.to_string()]);
+    zfold.stdin(OwnedFd::from(manager)).stdout(Stdio::null());
+    let mut child = zfold.spawn().expect("it starts");
+    // It holds the other end, too.
+    zfold.stdin(Stdio::null());
+    let input = File::open("/dev/null").expect("it is there");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [input.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(&front, &[IoSlice::new(b"f")], &mut control, SendFlags::empty()).expect("sent");
+    writeln!(&front, "{{\"attach\":[[{pid},{began}]]}}").expect("sent");
+    front.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let mut line = String::new();
+    BufReader::new(&front).read_line(&mut line).expect("an answer");
+    child.kill().expect("it is ours");
+    child.wait().expect("it ends");
+    line
+}
+
+#[test]
+fn a_manager_without_its_front_traces_nobody_else() {
+    let Some(capable) = Capable::new("a_manager_without_its_front_traces_nobody_else") else {
+        return;
+    };
+    let mut target = Target::start(Command::new("cat"));
+    let line = ask_manager(&mut capable.zfold(), target.pid());
+    assert!(line.contains("failed") && line.contains("belongs to another user"), "{line}");
+    assert_eq!(status(target.pid(), "TracerPid"), "0");
+    target.tell("here");
+    assert_eq!(target.line(), "here");
+    assert!(target.finish().success());
+}
+
+#[test]
+fn a_setuid_program_under_a_limit_of_a_user_has_no_more_rights() {
+    let test = "a_setuid_program_under_a_limit_of_a_user_has_no_more_rights";
+    let Some(capable) = Capable::new(test) else { return };
+    let id = capable.folder.path().join("id");
+    fs::copy("/usr/bin/id", &id).expect("a copy");
+    fs::set_permissions(&id, Permissions::from_mode(0o4755)).expect("its mode");
+    let alone = capable.user.command(id.to_str().expect("a path")).arg("-u").output();
+    let alone = alone.expect("it starts");
+    if alone.stdout != b"0\n" {
+        return skip(test, "a file system without setuid programs");
+    }
+    let run = capable.zfold().args(["run", "--limit", "64MiB", "--"]).arg(&id).arg("-u").output();
+    let run = run.expect("it starts");
+    assert!(run.status.success(), "{}", said(&run));
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "65534\n");
+}

@@ -85,13 +85,76 @@ fn the_length_is_the_devices() {
     assert_eq!(file.write_at(&[1; 100], MIB - 10).unwrap(), 10);
     assert_eq!(file.read_at(&mut [0; 100], MIB - 10).unwrap(), 10);
     assert_eq!(file.read_at(&mut [0; 100], MIB).unwrap(), 0);
-    assert_eq!(errno(file.set_len(0)), Some(1), "EPERM");
+    for len in [0, 1, MIB - 512, MIB + 512, 2 * MIB] {
+        assert_eq!(errno(file.set_len(len)), Some(22), "EINVAL, as of a block device");
+    }
     file.set_len(MIB).unwrap();
     on.disk.grow(2 * MIB).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 2 * MIB);
     file.write_all_at(&[7; 100], 2 * MIB - 100).unwrap();
     let mode = fs::Permissions::from_mode(0o666);
     assert_eq!(errno(fs::set_permissions(on.frontend.path(), mode)), Some(1), "EPERM");
+}
+
+#[test]
+fn a_file_opened_to_be_written_anew_is_zeros() {
+    let test = "a_file_opened_to_be_written_anew_is_zeros";
+    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    on.disk.write(0, &Random::new(3).half_noise(MIB as usize)).unwrap();
+    let file = OpenOptions::new().write(true).truncate(true).open(on.frontend.path()).unwrap();
+    assert_eq!(on.disk.store().len(), 0);
+    assert_eq!(file.metadata().unwrap().len(), MIB);
+    // Copied with holes, over other bytes: what the copy skips is believed to be zeros.
+    let image = on.frontend.path().with_file_name("image");
+    let sparse = File::create(&image).unwrap();
+    sparse.set_len(MIB).unwrap();
+    sparse.write_all_at(&Random::new(4).half_noise(100_000), 300_000).unwrap();
+    let paths = [image.to_str().unwrap(), on.frontend.path().to_str().unwrap()];
+    for how in ["--sparse=auto", "--sparse=always", "--sparse=never"] {
+        on.disk.write(0, &Random::new(5).half_noise(MIB as usize)).unwrap();
+        run("cp", &[how, paths[0], paths[1]]).unwrap();
+        assert!(fs::read(&image).unwrap() == fs::read(on.frontend.path()).unwrap(), "{how}");
+    }
+    on.disk.write(0, &Random::new(6).half_noise(MIB as usize)).unwrap();
+    let [from, to] =
+        [("if", paths[0]), ("of", paths[1])].map(|(way, path)| format!("{way}={path}"));
+    run("dd", &[&from, &to]).unwrap();
+    assert!(fs::read(&image).unwrap() == fs::read(on.frontend.path()).unwrap());
+}
+
+/// Writes through one mapping and reads through it and another.
+const MAP: &str = "
+import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+one, other = mmap.mmap(f, 0), mmap.mmap(f, 0)
+for at in range(0, len(one), 100_000): one[at:at + 5000] = bytes([at % 251 + 1]) * 5000
+for at in range(0, len(one), 100_000): assert other[at:at + 5000] == bytes([at % 251 + 1]) * 5000
+assert os.pread(f, 5000, 100_000) == other[100_000:105_000]
+os.pwrite(f, b'written', 200_000)
+assert one[200_000:200_007] == b'written'
+one.flush()
+";
+
+#[test]
+fn the_file_can_be_mapped() {
+    let test = "the_file_can_be_mapped";
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    if (numbers.next(), numbers.next()) < (Some(6), Some(6)) {
+        return skip(test, "Linux 6.6 is the first that maps such files");
+    }
+    if !installed(test, &["python3"]) {
+        return;
+    }
+    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    run("python3", &["-c", MAP, on.frontend.path().to_str().unwrap()]).unwrap();
+    let mut back = vec![0; MIB as usize];
+    on.disk.read(0, &mut back).unwrap();
+    assert_eq!(&back[200_000..200_007], b"written", "on the device");
+    for at in (300_000..MIB as usize).step_by(100_000) {
+        let len = 5000.min(MIB as usize - at);
+        assert!(back[at..at + len].iter().all(|&byte| byte == (at % 251 + 1) as u8), "{at}");
+    }
 }
 
 #[test]

@@ -6,7 +6,9 @@
 //! | fallocate punch-hole, zero-range | discard; what they cover frees its memory |
 //! | fallocate otherwise | `EOPNOTSUPP`: memory cannot be set aside for later writes |
 //! | lseek data, hole | block status; zeros that are allocated count as a hole |
-//! | truncate | nothing at the present length, else `EPERM` |
+//! | open with `O_TRUNC` | discard of all; the length stays |
+//! | truncate | nothing at the present length, else `EINVAL`, as of a block device |
+//! | a shared mapping | from Linux 6.6 on; the kernel caches its pages |
 //! | chmod, chown | `EPERM`; the file below has the mode and the owner |
 //! | times | taken and forgotten |
 
@@ -121,6 +123,17 @@ impl DeviceFile {
         self.disk.discard(offset, len).map_err(errno)
     }
 
+    /// Sets the length: to what it is, or to nothing as a program that opens the file to write it
+    /// anew. Such a program takes what it skips for zeros, so the device is emptied.
+    fn truncate(&self, to: u64, by: Option<FileHandle>) -> Result<(), Errno> {
+        match self.disk.size() {
+            size if size == to => Ok(()),
+            // What the kernel makes of `O_TRUNC` names no open file, unlike `ftruncate`.
+            size if to == 0 && by.is_none() => self.disk.discard(0, size).map_err(errno),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
     /// Returns the first offset from `offset` whose byte is data, or is not.
     fn seek(&self, offset: i64, whence: i32) -> Result<u64, Errno> {
         let size = self.disk.size();
@@ -164,6 +177,8 @@ impl Filesystem for DeviceFile {
         let _ = config.set_congestion_threshold(BACKGROUND_MAX);
         // Without it the kernel waits for each direct request before it sends the next.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        // Without it a file that bypasses the page cache has no shared mapping.
+        let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         Ok(())
     }
 
@@ -186,18 +201,20 @@ impl Filesystem for DeviceFile {
         _atime: Option<TimeOrNow>,
         _mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let chown = mode.is_some() || uid.is_some() || gid.is_some();
-        if chown || size.is_some_and(|size| size != self.disk.size()) {
+        if mode.is_some() || uid.is_some() || gid.is_some() {
             return reply.error(Errno::EPERM);
         }
-        reply.attr(&TTL, &self.attr());
+        match size.map_or(Ok(()), |size| self.truncate(size, handle)) {
+            Ok(()) => reply.attr(&TTL, &self.attr()),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn open(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

@@ -4,10 +4,11 @@
 //! file, so that a program, or a loop device, opens the device under the path its user chose. The
 //! file has one length, no times worth reading and no page cache of its own: every read and write
 //! reaches the device, which keeps the pages compressed, and a cache above it would keep them
-//! twice.
+//! twice. Only pages that a program has mapped are in the cache, for as long.
 //!
 //! - F1: the file's length is the device's size at that moment; nothing done to the file changes
-//!   it.
+//!   it. A file opened to be written anew (`O_TRUNC`) is zeros, and as long as before: `cp` and
+//!   others skip holes of what they copy to a file that they have emptied.
 //! - F2: a request is cut at the length before it reaches the device; a write that begins there
 //!   fails with `ENOSPC`, as on a block device.
 //! - F3: a mount made is a mount undone: by [`FuseFrontend::umount`] or when the frontend is

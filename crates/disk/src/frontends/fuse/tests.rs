@@ -38,6 +38,10 @@ const BATCH_FORGET: u32 = 42;
 const FALLOCATE: u32 = 43;
 const LSEEK: u32 = 46;
 
+const FATTR_SIZE: u64 = 1 << 3;
+const FATTR_FH: u64 = 1 << 6;
+const EINVAL: i32 = 22;
+
 /// Where offsets and lengths change their meaning.
 const EDGES: [u64; 14] = [
     0,
@@ -207,10 +211,19 @@ fn other_requests_at_the_edges_change_no_length_and_free_what_they_name() {
                 assert!((offset..=SIZE).contains(&at), "{offset} {whence}: {at}");
             }
         }
-        // FATTR_SIZE.
-        let body = [words(&[1 << 3, 0, offset]), vec![0; 64]].concat();
-        assert_eq!(driver.ask(SETATTR, &body).0 == 0, offset == SIZE, "to {offset}");
-        assert_eq!(driver.len(), SIZE);
+        // Of an open file, and as `O_TRUNC` comes, which empties it.
+        for valid in [FATTR_SIZE | FATTR_FH, FATTR_SIZE] {
+            let mut model = driver.fill();
+            let body = [words(&[valid, 0, offset]), vec![0; 64]].concat();
+            let emptied = offset == 0 && valid == FATTR_SIZE;
+            let (error, _) = driver.ask(SETATTR, &body);
+            assert_eq!(error, if emptied || offset == SIZE { 0 } else { EINVAL }, "to {offset}");
+            if emptied {
+                model.fill(0);
+            }
+            assert!(driver.contents() == model, "to {offset}");
+            assert_eq!(driver.len(), SIZE);
+        }
     }
     driver.end();
 }

@@ -1,7 +1,6 @@
 //! The cache behind `zfold.Cache`: keys are bytes here.
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use zfold_pool::process::Local;
@@ -25,6 +24,7 @@ impl Cache {
 fn raise(error: CacheError) -> PyErr {
     match error {
         CacheError::TooLarge { .. } => PyValueError::new_err(error.to_string()),
+        CacheError::NoMemory { .. } => PyMemoryError::new_err(error.to_string()),
         _ => PyRuntimeError::new_err(error.to_string()),
     }
 }
@@ -39,22 +39,47 @@ impl Cache {
         Ok(Self { cache: Local::new(cache) })
     }
 
-    /// Gives a key the bytes of a buffer, which are copied first: others may write to it.
     fn insert(&self, py: Python<'_>, key: &[u8], value: &Bound<'_, PyAny>) -> PyResult<()> {
         let cache = self.here()?;
-        if let Ok(bytes) = value.cast::<PyBytes>() {
-            let bytes = bytes.as_bytes();
-            return py.detach(|| cache.insert(key, bytes)).map_err(raise);
-        }
-        let buffer = Buffer::get(value)?;
-        let bytes = buffer.copy(py)?;
-        py.detach(|| cache.insert(key, &bytes)).map_err(raise)
+        let value = copied(value)?;
+        let bytes = value.as_bytes();
+        py.detach(|| cache.insert(key, bytes)).map_err(raise)
+    }
+
+    /// Returns the value that the key has, or else has then.
+    fn get_or_insert<'py>(
+        &self,
+        py: Python<'py>,
+        key: &[u8],
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let cache = self.here()?;
+        // What is no value is refused only where one is needed.
+        let value = match copied(value) {
+            Ok(value) => value,
+            Err(error) => return self.get(py, key)?.ok_or(error),
+        };
+        let bytes = value.as_bytes();
+        let found = py.detach(|| cache.get_or_insert(key, bytes)).map_err(raise)?;
+        Ok(found.map_or(value, |bytes| PyBytes::new(py, &bytes)))
     }
 
     fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let cache = self.here()?;
         let value = py.detach(|| cache.get(key)).map_err(raise)?;
         Ok(value.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    fn take<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let cache = self.here()?;
+        let value = py.detach(|| cache.take(key)).map_err(raise)?;
+        Ok(value.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    fn take_oldest<'py>(&self, py: Python<'py>) -> PyResult<Option<[Bound<'py, PyBytes>; 2]>> {
+        let cache = self.here()?;
+        let taken = py.detach(|| cache.take_oldest()).map_err(raise)?;
+        Ok(taken.map(|(key, value)| [PyBytes::new(py, &key), PyBytes::new(py, &value)]))
     }
 
     fn remove(&self, py: Python<'_>, key: &[u8]) -> PyResult<bool> {
@@ -122,23 +147,12 @@ impl Cache {
     }
 }
 
-/// The bytes of an object with the buffer protocol, whatever their type and strides.
-pub(crate) struct Buffer<'py>(Bound<'py, PyAny>);
-
-impl<'py> Buffer<'py> {
-    pub(crate) fn get(value: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let view = value.py().import("builtins")?.getattr("memoryview")?.call1((value,))?;
-        if view.getattr("c_contiguous")?.is_truthy()? {
-            return Ok(Self(view.call_method1("cast", ("B",)).or_else(|_| {
-                // Empty shapes and odd formats cannot be cast; their bytes can be copied.
-                view.call_method0("tobytes")
-            })?));
-        }
-        Ok(Self(view.call_method0("tobytes")?))
+/// The bytes of an object with the buffer protocol, whatever their type and strides; a copy, unless
+/// nobody can write to them.
+pub(crate) fn copied<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.clone());
     }
-
-    /// Copies the bytes.
-    pub(crate) fn copy(&self, py: Python<'py>) -> PyResult<Vec<u8>> {
-        PyBuffer::<u8>::get(&self.0)?.to_vec(py)
-    }
+    let view = value.py().import("builtins")?.getattr("memoryview")?.call1((value,))?;
+    Ok(view.call_method0("tobytes")?.cast_into()?)
 }

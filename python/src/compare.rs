@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
-use crate::cache::Buffer;
+use crate::cache::copied;
 
 const PAGE: usize = 4096;
 
@@ -69,14 +69,15 @@ pub(crate) fn compare<'py>(
     data: &Bound<'py, PyAny>,
     codecs: Vec<String>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let bytes = Buffer::get(data)?.copy(py)?;
+    let data = copied(data)?;
+    let bytes = data.as_bytes();
     if bytes.is_empty() {
         return Err(PyValueError::new_err("there is nothing to compare: the data has no bytes"));
     }
     let pages = bytes.len().div_ceil(PAGE) as f64;
     let table = PyDict::new(py);
     for codec in codecs {
-        let of = py.detach(|| measure(&bytes, &codec))?;
+        let of = py.detach(|| measure(bytes, &codec))?;
         let row = PyDict::new(py);
         row.set_item("bytes", bytes.len())?;
         row.set_item("compressed_bytes", of.compressed_bytes)?;

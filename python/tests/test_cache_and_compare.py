@@ -34,6 +34,86 @@ def test_a_cache_is_a_mapping():
     assert list(cache) == [] and cache.currsize < 1 << 20
 
 
+def test_a_cache_does_what_a_dict_does():
+    cache, like = zfold.Cache(limit="8MiB"), {}
+    for mapping in (cache, like):
+        assert mapping.setdefault("a", b"1") == b"1" and mapping.setdefault("a", b"2") == b"1"
+        assert mapping.setdefault("a") == mapping.setdefault("a", "no value") == b"1"
+        mapping.update({"b": b"2"}, c=b"3")
+        mapping.update([(b"d", b"")])
+        assert mapping.pop(b"d") == b"" and mapping.pop(b"d", None) is None
+        with pytest.raises(KeyError, match="'d'"):
+            mapping.pop(b"d")
+        assert sorted(mapping.values()) == [b"1", b"2", b"3"] and b"2" in mapping.values()
+        assert ("c", b"3") in mapping.items() and ("c", b"4") not in mapping.items()
+        with pytest.raises(TypeError):
+            mapping.pop("a", None, None)
+    assert cache == like and cache.popitem() == ("a", b"1")
+    other = zfold.Cache(limit="8MiB")
+    other.update(cache)
+    assert other == {"b": b"2", "c": b"3"} and other.setdefault("d", bytearray(b"4")) == b"4"
+    with pytest.raises(TypeError):
+        other.setdefault("e")
+    other.clear()
+    with pytest.raises(KeyError, match="empty"):
+        other.popitem()
+
+
+def among_threads(work, count=4):
+    """Returns what each of so many threads returns that begin at once."""
+    together, results = threading.Barrier(count), [None] * count
+
+    def run(n):
+        together.wait()
+        try:
+            results[n] = work(n)
+        except Exception as error:
+            results[n] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    for error in [r for r in results if isinstance(r, Exception)]:
+        raise error
+    return results
+
+
+def test_each_call_is_one_step_among_threads():
+    cache, keys = zfold.Cache(limit="16MiB"), [str(n) for n in range(3000)]
+
+    def fill(thread):
+        return [cache.setdefault(key, b"%d" % thread * 500) for key in keys]
+
+    def pop_items():
+        while True:
+            try:
+                yield cache.popitem()
+            except KeyError:
+                assert not cache
+                return
+
+    def read(thread):
+        if thread:
+            return [key for key in keys if cache.pop(key, None) is not None]
+        while cache:
+            for key, value in cache.items():
+                assert value[:1] * 500 == value and len(cache) <= len(keys)
+            assert b"" not in cache.values()
+            zfold.Cache(limit="16MiB").update(cache)
+        return []
+
+    # All threads see one value of a key, whichever that is.
+    first = among_threads(fill)
+    assert all(values == first[0] for values in first)
+    # Each pair goes to one thread.
+    taken = sum(among_threads(lambda _: list(pop_items())), [])
+    assert sorted(key for key, _ in taken) == sorted(keys) and dict(taken) == dict(zip(keys, first[0]))
+    # A value that is there or not is popped once, and one that leaves ends no iteration.
+    fill(7)
+    popped = sum(among_threads(read), [])
+    assert sorted(popped) == sorted(keys) and len(cache) == 0
+
+
 def test_values_are_any_buffer():
     cache = zfold.Cache(limit="8MiB")
     grid = np.arange(10_000).reshape(100, 100)

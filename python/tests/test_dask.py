@@ -1,5 +1,7 @@
 """dask's cache: results are kept, and what has left is computed again."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,22 @@ def test_what_cannot_be_pickled_is_not_kept():
     with zfold.dask.cache("2MiB") as kept:
         (function,) = dask.compute(*values, scheduler="sync")
         assert function() == 7 and len(kept.cache.data) == 0
+
+
+def test_a_value_is_popped_by_one_thread():
+    kept, keys = zfold.dask.Objects(zfold.Cache("64MiB")), range(200)
+    popped, together = [], threading.Barrier(4)
+    for key in keys:
+        kept[key] = key, bytes(200_000)
+
+    def work():
+        for key in keys:
+            together.wait()
+            value = kept.pop(key)
+            if value is not None:
+                popped.append(value[0])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert sorted(popped) == list(keys)

@@ -1,5 +1,7 @@
 """The store for zarr: zarr's own tests of stores, arrays, and what becomes of values at the limit."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,17 @@ class TestStore(testing.StoreTests[Store, cpu.Buffer]):
 
         with pytest.raises(TypeError, match="process"):
             pickle.dumps(store)
+
+
+def test_what_another_writes_after_the_look_is_not_replaced():
+    class Raced(Store):
+        async def exists(self, key):
+            self.cache[key] = b"first"
+            return False
+
+    store = Raced("16MiB")
+    asyncio.run(store.set_if_not_exists("key", cpu.Buffer.from_bytes(b"second")))
+    assert store.cache["key"] == b"first"
 
 
 def array(store, values):

@@ -2,9 +2,11 @@
 //! - any sequence of operations reads what was inserted last, and what is missing is always what
 //!   was used longest ago;
 //! - what is held is within the limit after each operation;
-//! - threads that share all keys read whole values of the key they asked for, and nothing leaks.
+//! - threads that share all keys read whole values of the key they asked for, and nothing leaks;
+//! - of threads that take or insert the same value, one does.
 
 use std::collections::VecDeque;
+use std::sync::Barrier;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,7 +28,10 @@ fn value(key: u16, version: u32, len: usize) -> Vec<u8> {
 enum Op {
     Insert(u16, usize),
     Get(u16),
+    GetOrInsert(u16, usize),
     Remove(u16),
+    Take(u16),
+    TakeOldest,
     Contains(u16),
     /// To so many KiB.
     Resize(u64),
@@ -41,9 +46,12 @@ fn op() -> impl Strategy<Value = Op> {
         2 => prop::sample::select(vec![4095, 4096, 4097, 8192, 100_000, 400_000]),
     ];
     prop_oneof![
-        12 => (key.clone(), len).prop_map(|(key, len)| Op::Insert(key, len)),
+        12 => (key.clone(), len.clone()).prop_map(|(key, len)| Op::Insert(key, len)),
+        6 => (key.clone(), len).prop_map(|(key, len)| Op::GetOrInsert(key, len)),
         6 => key.clone().prop_map(Op::Get),
         2 => key.clone().prop_map(Op::Remove),
+        2 => key.clone().prop_map(Op::Take),
+        1 => Just(Op::TakeOldest),
         2 => key.prop_map(Op::Contains),
         1 => (1000..3000u64).prop_map(Op::Resize),
         1 => Just(Op::Clear),
@@ -88,6 +96,25 @@ impl Model {
                 let wanted = self.take(key);
                 assert!(found == wanted, "the value of {key}");
                 self.0.extend(wanted.map(|value| (key, value)));
+            }
+            Op::GetOrInsert(key, len) => {
+                let had = self.take(key);
+                let value = value(key, version, len);
+                match cache.get_or_insert(&key.to_le_bytes(), &value) {
+                    Ok(found) => {
+                        assert!(found == had, "the value of {key}");
+                        self.0.push_back((key, found.unwrap_or(value)));
+                    }
+                    Err(error) => assert!(matches!(error, CacheError::TooLarge { .. }), "{error}"),
+                }
+            }
+            Op::Take(key) => {
+                assert!(cache.take(&key.to_le_bytes()) == Ok(self.take(key)), "the value of {key}");
+            }
+            Op::TakeOldest => {
+                let oldest = self.0.pop_front();
+                let wanted = oldest.map(|(key, value)| (key.to_le_bytes().into(), value));
+                assert!(cache.take_oldest() == Ok(wanted));
             }
             Op::Remove(key) => {
                 assert_eq!(cache.remove(&key.to_le_bytes()), self.take(key).is_some());
@@ -250,4 +277,49 @@ fn threads_that_share_all_keys_read_whole_values() {
     assert!(stats.held_bytes <= cache.limit_bytes(), "{stats:?}");
     cache.clear();
     assert_eq!(cache.stats().pool.objects, 0, "nothing leaks");
+}
+
+/// All threads ask for the same key at once: one inserts, and the others get what it did; then one
+/// takes it. Before they are gone again, all oldest values are taken, each once.
+#[test]
+fn one_thread_inserts_a_value_and_one_takes_it() {
+    const THREADS: u8 = 4;
+    let cache = Cache::open(&CacheOptions::new(4 * MIB)).unwrap();
+    let together = Barrier::new(THREADS.into());
+    let each = |thread: u8| {
+        let (cache, together) = (&cache, &together);
+        move || {
+            let (mut seen, mut taken) = (Vec::new(), Vec::new());
+            for round in 0..2000_u32 {
+                let key = round.to_le_bytes();
+                together.wait();
+                seen.push(cache.get_or_insert(&key, &[thread; 300]).unwrap());
+                together.wait();
+                taken.extend(cache.take(&key).unwrap());
+                together.wait();
+                assert!(!cache.contains(&key));
+                cache.insert(&[thread], &[thread]).unwrap();
+                together.wait();
+                let oldest = cache.take_oldest().unwrap();
+                let (key, value) = oldest.expect("as many as threads");
+                assert_eq!(&*key, value, "a key and its value");
+                taken.push(value);
+            }
+            (seen, taken)
+        }
+    };
+    let (seen, taken): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(each(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).unzip()
+    });
+    for round in 0..2000 {
+        let of_round = || seen.iter().map(|seen| &seen[round]);
+        assert_eq!(of_round().filter(|seen| seen.is_none()).count(), 1, "one of them inserts");
+        let inserted = of_round().position(Option::is_none).expect("counted") as u8;
+        assert!(of_round().flatten().all(|value| value == &[inserted; 300]), "and no other");
+    }
+    let count = |len| taken.iter().flatten().filter(|value| value.len() == len).count();
+    assert_eq!((count(300), count(1)), (2000, 2000 * usize::from(THREADS)));
+    assert!(cache.is_empty());
+    cache.check();
 }

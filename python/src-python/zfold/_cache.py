@@ -1,16 +1,43 @@
 """A cache of bytes under a limit."""
 
-from collections.abc import MutableMapping
+from collections.abc import ItemsView, MutableMapping, ValuesView
 
 from . import _sizes, _zfold
+
+# No default.
+_NONE = object()
+
+
+class _Items(ItemsView):
+    """Keys with their values; what leaves meanwhile is left out."""
+
+    def __iter__(self):
+        for key in self._mapping:
+            value = self._mapping.get(key)
+            if value is not None:
+                yield key, value
+
+
+class _Values(ValuesView):
+    """Values; what leaves meanwhile is left out."""
+
+    def __iter__(self):
+        return (value for _, value in self._mapping.items())
+
+    def __contains__(self, value):
+        return any(value == found for found in self)
 
 
 class Cache(MutableMapping):
     """A mapping from str or bytes to bytes, compressed; the least recently used values leave.
 
-    Values may be any object with the buffer protocol, of any length; they come back as bytes. All
-    methods may be called from any number of threads. A read counts as a use; `in` and iteration do
-    not. Iteration begins with the least recently used key.
+    Values may be any object with the buffer protocol, of any length; they come back as bytes. A read
+    counts as a use; `in` and iteration over keys do not. Iteration begins with the least recently
+    used key, and `popitem` takes that.
+
+    All methods may be called from any number of threads. Each does for a key what it does at once, as
+    a dict's: `pop` gives a value to one thread, `setdefault` sets one thread's. `items()` and
+    `values()` leave out what leaves meanwhile; `dict(cache)` would raise KeyError then.
 
     A cache belongs to the process that made it: in a forked child all that is asked of it raises
     ForkedError.
@@ -50,6 +77,10 @@ class Cache(MutableMapping):
             return b"b" + key
         raise TypeError(f"keys are str or bytes, not {type(key).__name__}")
 
+    @staticmethod
+    def _name(key):
+        return key[1:].decode("utf-8", "surrogatepass") if key[:1] == b"s" else key[1:]
+
     def __getitem__(self, key):
         value = self._cache.get(self._key(key))
         if value is None:
@@ -67,11 +98,43 @@ class Cache(MutableMapping):
         return isinstance(key, (str, bytes)) and self._cache.contains(self._key(key))
 
     def __iter__(self):
-        for key in self._cache.keys():
-            yield key[1:].decode("utf-8", "surrogatepass") if key[:1] == b"s" else key[1:]
+        return map(self._name, self._cache.keys())
 
     def __len__(self):
         return len(self._cache)
+
+    def pop(self, key, default=_NONE):
+        """Takes a value out and returns it; if there is none, `default`, or KeyError without one."""
+        value = self._cache.take(self._key(key))
+        if value is not None:
+            return value
+        if default is _NONE:
+            raise KeyError(key)
+        return default
+
+    def popitem(self):
+        """Takes the least recently used value out; returns its key and it, KeyError if empty."""
+        taken = self._cache.take_oldest()
+        if taken is None:
+            raise KeyError("popitem: the cache is empty")
+        key, value = taken
+        return self._name(key), value
+
+    def setdefault(self, key, default=None):
+        """Returns the value of a key; sets it to `default`, and returns that, if there is none."""
+        return self._cache.get_or_insert(self._key(key), default)
+
+    def update(self, other=(), /, **values):
+        """Sets the values of another mapping or of pairs, one after the other."""
+        super().update(other.items() if isinstance(other, Cache) else other, **values)
+
+    def items(self):
+        """Returns a view of keys with their values, the least recently used first."""
+        return _Items(self)
+
+    def values(self):
+        """Returns a view of the values, the least recently used first."""
+        return _Values(self)
 
     def clear(self):
         """Takes all values out and returns their memory to the system."""

@@ -53,9 +53,8 @@ class Objects(MutableMapping):
 
     def pop(self, key, default=None):
         """Takes a value out; `default` if it has left before."""
-        value = self.get(key, default)
-        self.cache.pop(_name(key), None)
-        return value
+        value = self.cache.pop(_name(key), None)
+        return default if value is None else pickle.loads(value)
 
     def __contains__(self, key):
         return _name(key) in self.cache

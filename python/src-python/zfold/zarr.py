@@ -73,13 +73,20 @@ class Store(_Store):
         return key in self.cache or key in self._written
 
     async def set(self, key, value):
+        await self._set(key, value, self.cache.__setitem__)
+
+    async def set_if_not_exists(self, key, value):
+        if not await self.exists(key):
+            await self._set(key, value, self.cache.setdefault)
+
+    async def _set(self, key, value, call):
         self._check_writable()
         await self._ensure_open()
         if not isinstance(value, Buffer):
             raise TypeError(f"value is a {type(value).__name__}, not a Buffer of zarr")
         if not self.lossy:
             self._written.add(key)
-        self.cache[key] = value.to_bytes()
+        call(key, value.to_bytes())
 
     async def delete(self, key):
         self._check_writable()

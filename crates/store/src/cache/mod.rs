@@ -12,6 +12,8 @@
 //! - K4: what is held exceeds the limit at most by the calls in progress, each of which takes no
 //!   more than the limit for its value, however long that is. Values leave in the order of their
 //!   last use, a share of the limit at a time, so that compaction is worth its while.
+//! - K5: a call looks for its key and changes what it finds under one hold of the index's lock: one
+//!   call alone takes a value, and [`Cache::get_or_insert`] replaces none.
 //!
 //! Lock order: the turn to make room, then the index. Both are held for no call of the pool but the
 //! compaction under the turn.
@@ -111,11 +113,72 @@ impl Cache {
     /// The codec's compression, and about 300 ns; at the limit now and then an eviction of a 64th
     /// of all values, with a compaction of the pool.
     pub fn insert(&self, key: &[u8], bytes: &[u8]) -> Result<(), CacheError> {
-        let inserted = self.try_insert(key, bytes);
+        let inserted = self.value(key, bytes).and_then(|value| {
+            drop(self.with_index(|index| index.insert(value)));
+            self.settle()
+        });
+        if inserted.is_err() {
+            drop(self.with_index(|index| index.remove(key)));
+        }
+        self.count_insertion(inserted)
+    }
+
+    /// Gives `key` the value `bytes` unless it has one; returns the value that it has then already,
+    /// of which this is a use. Of several threads that call it at once, one inserts its value, and
+    /// all others get that.
+    ///
+    /// # Errors
+    /// [`CacheError`]; the value of `key` is as it was.
+    ///
+    /// # Cost
+    /// As [`get`](Self::get) if `key` has a value, otherwise as [`insert`](Self::insert) besides.
+    pub fn get_or_insert(&self, key: &[u8], bytes: &[u8]) -> Result<Option<Vec<u8>>, CacheError> {
+        if let Some(found) = self.get(key)? {
+            return Ok(Some(found));
+        }
+        let value = match self.value(key, bytes) {
+            Ok(value) => value,
+            Err(error) => return self.count_insertion(Err(error)).map(|()| None),
+        };
+        let found = self.with_index(|index| {
+            let found = index.used(key);
+            if found.is_none() {
+                index.insert(Arc::clone(&value));
+            }
+            found
+        });
+        drop(value);
+        match found {
+            None => self.count_insertion(self.settle()).map(|()| None),
+            Some(found) => {
+                self.make_room();
+                found.to_vec().map(Some)
+            }
+        }
+    }
+
+    /// Makes a value that fits below the limit.
+    fn value(&self, key: &[u8], bytes: &[u8]) -> Result<Arc<Value>, CacheError> {
+        let limit_bytes = self.limit_bytes();
+        let value = Value::new(&self.objects, key, bytes, limit_bytes)?;
+        // Once more: the codec may have taken working memory meanwhile.
+        let least = value.stored_bytes() + value.charged_bytes() + self.objects.contexts.bytes();
+        if least > limit_bytes {
+            return Err(CacheError::TooLarge { limit_bytes });
+        }
+        Ok(Arc::new(value))
+    }
+
+    /// Makes room for a value that is in the index; fails if that took all values, it too.
+    fn settle(&self) -> Result<(), CacheError> {
+        let limit_bytes = self.limit_bytes();
+        if self.make_room() { Ok(()) } else { Err(CacheError::TooLarge { limit_bytes }) }
+    }
+
+    fn count_insertion(&self, inserted: Result<(), CacheError>) -> Result<(), CacheError> {
         match inserted {
             Ok(()) => count(&self.counts.insertions, 1),
             Err(_) => {
-                drop(self.with_index(|index| index.remove(key)));
                 // What the value took must not stay as idle memory above the limit.
                 self.make_room();
                 count(&self.counts.refusals, 1);
@@ -124,23 +187,10 @@ impl Cache {
         inserted
     }
 
-    fn try_insert(&self, key: &[u8], bytes: &[u8]) -> Result<(), CacheError> {
-        let limit_bytes = self.limit_bytes();
-        let value = Value::new(&self.objects, key, bytes, limit_bytes)?;
-        // Once more: the codec may have taken working memory meanwhile.
-        let least = value.stored_bytes() + value.charged_bytes() + self.objects.contexts.bytes();
-        if least > limit_bytes {
-            return Err(CacheError::TooLarge { limit_bytes });
-        }
-        let value = Arc::new(value);
-        drop(self.with_index(|index| index.insert(value)));
-        if self.make_room() { Ok(()) } else { Err(CacheError::TooLarge { limit_bytes }) }
-    }
-
     /// Returns the value of `key`, which counts as a use; `None` if it has none.
     ///
     /// # Errors
-    /// [`CacheError::Damaged`] or [`CacheError::Dead`].
+    /// [`CacheError::NoMemory`], [`CacheError::Damaged`] or [`CacheError::Dead`].
     ///
     /// # Cost
     /// The codec's decompression, an allocation, and about 200 ns.
@@ -163,6 +213,44 @@ impl Cache {
         value.read(out)?;
         count(&self.counts.hits, 1);
         Ok(true)
+    }
+
+    /// Takes the value of `key` out and returns it; `None` if it has none. Of several threads that
+    /// call it at once, one gets the value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `key` has no value then.
+    ///
+    /// # Cost
+    /// As [`get`](Self::get).
+    pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CacheError> {
+        let Some(value) = self.with_index(|index| index.remove(key)) else {
+            count(&self.counts.misses, 1);
+            return Ok(None);
+        };
+        self.taken(&value).map(Some)
+    }
+
+    /// Takes the least recently used value out and returns it with its key; `None` if there is no
+    /// value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the key has no value then.
+    ///
+    /// # Cost
+    /// As [`get`](Self::get).
+    pub fn take_oldest(&self) -> Result<Option<(Box<[u8]>, Vec<u8>)>, CacheError> {
+        // Every value takes more than a byte.
+        let oldest = self.with_index(|index| index.take_oldest(1)).pop();
+        oldest.map(|value| Ok((value.key().into(), self.taken(&value)?))).transpose()
+    }
+
+    /// Reads a value that was taken out.
+    fn taken(&self, value: &Value) -> Result<Vec<u8>, CacheError> {
+        count(&self.counts.removals, 1);
+        let bytes = value.to_vec()?;
+        count(&self.counts.hits, 1);
+        Ok(bytes)
     }
 
     /// Takes the value of `key` out; returns whether there was one.

@@ -74,6 +74,12 @@ pub enum CacheError {
     /// The pool took no object.
     #[error("{0}")]
     Pool(#[source] AllocError),
+    /// The system has no memory for the bytes of the value, or for its handles.
+    #[error("the system gave no memory for {bytes} bytes")]
+    NoMemory {
+        /// So many were asked for.
+        bytes: usize,
+    },
     /// The stored bytes are not those of a value.
     #[error("the value is damaged")]
     Damaged,

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use zfold_pool::source::SourceError;
 use zfold_pool::{AllocError, Handle, HandleError, Pool, ReadGuard};
 
 use super::CacheError;
@@ -95,7 +94,7 @@ impl Value {
     /// as soon as that is known.
     ///
     /// # Errors
-    /// [`CacheError::TooLarge`] or [`CacheError::Pool`]; nothing is left in the pool.
+    /// [`CacheError::TooLarge`], [`CacheError::NoMemory`] or [`CacheError::Pool`]; nothing is left in the pool.
     pub(super) fn new(
         objects: &Arc<Objects>,
         key: &[u8],
@@ -107,10 +106,9 @@ impl Value {
         let besides = charged_bytes(key.len(), pieces) + objects.contexts.bytes();
         let room = limit_bytes.checked_sub(besides).ok_or_else(too_large)?;
         let mut handles = Vec::new();
-        handles.try_reserve_exact(pieces).map_err(|_| {
-            let bytes = pieces.saturating_mul(size_of::<Handle>());
-            CacheError::Pool(AllocError::NoMemory(SourceError::Memory { bytes }))
-        })?;
+        let handles_bytes = pieces.saturating_mul(size_of::<Handle>());
+        let no_memory = |_| CacheError::NoMemory { bytes: handles_bytes };
+        handles.try_reserve_exact(pieces).map_err(no_memory)?;
         let mut stored_bytes = 0;
         for piece in bytes.chunks(objects.piece_len) {
             let inserted = objects.insert(piece).inspect_err(|_| objects.free(&handles));
@@ -150,12 +148,24 @@ impl Value {
         charged_bytes(self.key.len(), self.handles.as_slice().len())
     }
 
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// [`CacheError`].
+    pub(super) fn to_vec(&self) -> Result<Vec<u8>, CacheError> {
+        let mut bytes = Vec::new();
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Reads the value into `out`, in place of what is there.
     ///
     /// # Errors
     /// [`CacheError`]; `out` then holds anything.
     pub(super) fn read(&self, out: &mut Vec<u8>) -> Result<(), CacheError> {
         let objects = &*self.objects;
+        let more = self.len.saturating_sub(out.len());
+        out.try_reserve_exact(more).map_err(|_| CacheError::NoMemory { bytes: self.len })?;
         out.resize(self.len, 0);
         for (piece, &handle) in out.chunks_mut(objects.piece_len).zip(self.handles.as_slice()) {
             let object = objects.object(handle)?;

@@ -16,23 +16,20 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::{Arc, Mutex};
 
 use rustix::stdio::stdin;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 use zfold_run::{Inherited, die_of, tell};
 
 use super::channel::{self, ToFront, ToManager, messages, send_file};
 use super::failure::{FAILED, failed};
 use super::given::{Given, release_streams};
+use super::passed::{catch, is_harmful};
 use super::plan::RunPlan;
 use super::recipients::{Recipient, Recipients, held};
 use super::record::{Baseline, End, Unmanaged};
 use super::{baseline, denied, report};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
-
-/// Signals that are passed on.
-const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2];
 
 /// Returns the command, by this name, that starts a manager with the arguments of this process.
 pub(super) fn manager_command(name: &str) -> Command {
@@ -185,7 +182,7 @@ fn lost(ended: io::Result<ExitStatus>) -> Failure {
 
 /// Forwards signals to their target, by a thread.
 fn pass_signals_on(recipients: Arc<Recipients>) -> io::Result<()> {
-    let mut signals = Signals::new(PASSED_ON)?;
+    let mut signals = catch(&[])?;
     let pass = move || {
         for signal in signals.forever() {
             match &mut *held(&recipients) {
@@ -196,10 +193,11 @@ fn pass_signals_on(recipients: Arc<Recipients>) -> io::Result<()> {
                     // It knows the signal.
                     let _ = emulate_default_handler(signal);
                 }
+                Recipient::Nobody(_) | Recipient::Waiting(_) if !is_harmful(signal) => {}
                 Recipient::Nobody(early) => *early = Some(signal),
                 Recipient::Baseline(process, by) => {
                     tell(*process, signal);
-                    *by = Some(signal);
+                    *by = is_harmful(signal).then_some(signal).or(*by);
                 }
                 // One that is gone is noticed by the end of its messages.
                 Recipient::Manager(socket) => {

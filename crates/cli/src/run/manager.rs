@@ -19,10 +19,7 @@ use std::time::Instant;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use rustix::stdio::{dup2_stderr, dup2_stdin, stdin, stdout};
-use signal_hook::consts::{
-    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
-};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use zfold_far::FarBacking;
 use zfold_run::{
     Control, Event, Files, Inherited, Kind, MemoryLimits, RunError, RunOptions, Staying, access,
@@ -35,6 +32,7 @@ use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
 use super::outbox::Outbox;
+use super::passed::catch;
 use super::plan::RunPlan;
 use super::record::Record;
 use super::relay::{GRACE, Own};
@@ -46,9 +44,8 @@ use crate::shared::far_watch::{self, FarWatch};
 use crate::shared::secret::keep_memory;
 use crate::shared::table::size;
 
-/// Signals to the group, which are the program's and not the manager's.
-pub(super) const GROUP: [i32; 9] =
-    [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU];
+/// Signals of a terminal to its jobs in the background, of which the manager is a part.
+pub(super) const BACKGROUND: [i32; 2] = [SIGTTIN, SIGTTOU];
 
 /// How far the program is.
 #[derive(Debug)]
@@ -275,7 +272,7 @@ pub(super) fn fail_loudly(socket: UnixStream) {
 
 /// Takes note of signals to the group from now on; none of them ends or stops this process.
 fn note_signals(own: Arc<Own>) -> io::Result<()> {
-    let mut signals = Signals::new(GROUP)?;
+    let mut signals = catch(&BACKGROUND)?;
     let note = move || {
         for signal in signals.forever() {
             own.note(signal, Instant::now());

@@ -10,7 +10,8 @@
 //! Front and manager are in the program's process group, so a terminal treats all three as one job.
 //!
 //! - F1: a signal that only the front got is passed on to the program; one that was sent to the
-//!   group has reached it already, which the manager knows because it got it, too.
+//!   group has reached it already, which the manager knows because it got it, too. These are all
+//!   signals but those that `passed` keeps.
 //! - F2: the front ends as the program did, when the program does, unless a report is to come.
 //! - F3: front gone before the program has ended: the manager ends, and with it everything that it
 //!   traces. Manager gone: the kernel ends what it traced, and the front says so.
@@ -31,6 +32,7 @@ mod given;
 mod manager;
 mod needs;
 mod outbox;
+mod passed;
 mod plan;
 mod policy;
 mod recipients;

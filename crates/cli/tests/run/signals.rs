@@ -1,9 +1,12 @@
 //! Signals: to the front, to the group, and what the program gets of them.
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 
 use rustix::process::Signal;
+use zfold_testing::skip::has_program;
 
+use crate::common::skip;
 use crate::runs::{Run, can_manage};
 
 /// Waits for signals and tells each, until USR2 comes.
@@ -53,6 +56,47 @@ fn a_signal_to_the_group_reaches_the_program_once() {
     run.tell(Signal::USR2);
     assert_eq!(run.line(), "end");
     assert_eq!(run.end().0.code(), Some(5));
+}
+
+/// Has a handler for each signal that can be caught and tells which it got, until it gets TERM.
+const ALL: &str = "
+import signal
+kept = {4, 5, 7, 8, 9, 11, 13, 17, 18, 19, 21, 22, 25, 31, 32, 33}
+mine = set(range(1, 65)) - kept
+signal.pthread_sigmask(signal.SIG_BLOCK, mine)
+print('ready', flush=True)
+while True:
+    got = signal.sigwait(mine)
+    print(got, flush=True)
+    if got == 15:
+        break
+";
+
+#[test]
+fn all_signals_that_can_be_caught_reach_the_program_once() {
+    let test = "all_signals_that_can_be_caught_reach_the_program_once";
+    if !can_manage(test) {
+        return;
+    }
+    if !has_program("python3") {
+        return skip(test, "no python3");
+    }
+    let kept = [4, 5, 7, 8, 9, 11, 13, 17, 18, 19, 21, 22, 25, 31, 32, 33];
+    // The stop by the terminal's key would not be waited for here.
+    let sent = (1..=64).filter(|signal| !kept.contains(signal) && ![15, 20].contains(signal));
+    let mut run = Run::start(&format!("exec python3 -c \"{ALL}\""));
+    assert_eq!(run.line(), "ready");
+    for signal in sent {
+        for to in ["", "-"] {
+            let to = format!("{to}{}", run.front().as_raw_pid());
+            let sent = Command::new("kill").args(["-s", &signal.to_string(), "--", &to]).status();
+            assert!(sent.expect("kill is installed").success());
+            assert_eq!(run.line(), signal.to_string(), "to {to}");
+        }
+    }
+    run.tell(Signal::TERM);
+    assert_eq!(run.line(), "15", "none came twice");
+    assert_eq!(run.end().0.code(), Some(0));
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
-use signal_hook::iterator::Signals;
 use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access};
 
 use super::asked::plan;
@@ -17,8 +16,9 @@ use crate::run::auto::AutoLimit;
 use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
 use crate::run::given::release_streams;
-use crate::run::manager::{GROUP, fail_loudly, serve_front, stays, traces_itself, watch};
+use crate::run::manager::{BACKGROUND, fail_loudly, serve_front, stays, traces_itself, watch};
 use crate::run::outbox::Outbox;
+use crate::run::passed::catch;
 use crate::run::steer;
 use crate::shared::exit::Failure;
 use crate::shared::size::format_size;
@@ -99,7 +99,7 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
 
 /// Leaves the session and the files of the front; no signal to a group ends this process.
 fn leave(files: Files) -> io::Result<()> {
-    let mut signals = Signals::new(GROUP)?;
+    let mut signals = catch(&BACKGROUND)?;
     let ignore = move || signals.forever().for_each(drop);
     std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(ignore)?;
     // It leads no group: the front started it in its own.

@@ -1,0 +1,56 @@
+//! The signals that are the program's, and not the front's or the manager's.
+
+use std::io;
+
+use signal_hook::consts::{
+    SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGSYS, SIGTERM,
+    SIGTRAP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SIGXFSZ,
+};
+use signal_hook::iterator::Signals;
+
+/// Signals that stay with the process that gets them: those that cannot be caught, that say what
+/// this process or its child did, or that belong to its terminal.
+const KEPT: [i32; 14] = [
+    SIGKILL, SIGSTOP, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, SIGPIPE, SIGXFSZ, SIGCHLD,
+    SIGCONT, SIGTTIN, SIGTTOU,
+];
+
+/// Number of the last standard signal; those of real time follow, of which the C library has some
+/// for itself.
+const STANDARD_MAX: i32 = 31;
+const REAL_TIME_MAX: i32 = 64;
+
+/// Catches all signals that are the program's from now on, and these.
+///
+/// # Errors
+/// The system has no descriptor for that.
+pub(super) fn catch(also: &[i32]) -> io::Result<Signals> {
+    let signals = Signals::new([SIGTERM].iter().chain(also))?;
+    let handle = signals.handle();
+    for signal in (1..=REAL_TIME_MAX).filter(|signal| !KEPT.contains(signal)) {
+        let caught = handle.add_signal(signal);
+        if signal <= STANDARD_MAX {
+            caught?;
+        }
+    }
+    Ok(signals)
+}
+
+/// Returns whether a signal ends or stops a process that does nothing about it.
+pub(super) fn is_harmful(signal: i32) -> bool {
+    ![SIGURG, SIGWINCH].contains(&signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn all_that_can_be_caught_are_the_programs_but_those_about_this_process() {
+        let kept: BTreeSet<_> = KEPT.into_iter().collect();
+        assert_eq!(kept, BTreeSet::from([4, 5, 7, 8, 9, 11, 13, 17, 18, 19, 21, 22, 25, 31]));
+        assert!(catch(&[SIGTTIN, SIGTTOU]).is_ok());
+    }
+}

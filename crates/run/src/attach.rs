@@ -59,7 +59,7 @@ pub fn attach(
     let began = Instant::now();
     let AttachOptions { running, limit_bytes, pool, store } = options;
     let handle = Arc::new(Handle::default());
-    let memory = manage::start(limit_bytes, pool, store, &handle)?;
+    let memory = manage::start(limit_bytes, pool, store, false, &handle)?;
     steer(Control::new(Arc::clone(&memory)));
     let mut on_news = |news| {
         memory.newly_unmanaged().into_iter().for_each(|process| tell(Event::Unmanaged(process)));
@@ -67,6 +67,8 @@ pub fn attach(
         match news {
             News::Caught { processes, threads } => tell(Event::Caught { processes, threads }),
             News::TracesItself(pid) => tell(Event::TracesItself(pid, proc::name(pid))),
+            News::NoRoom(pid, why) => tell(Event::NoRoom(pid, proc::name(pid), why)),
+            News::Killed(pid) => tell(Event::Killed(pid, proc::name(pid))),
             // No process is the main one.
             News::Refused | News::Started(_) | News::Stopped | News::GoesOn | News::Ended(_) => {}
         }

@@ -233,6 +233,9 @@ pub(crate) trait Tracing: Send + Sync {
     /// End the processes that have this space, because its pages cannot be served. The message is
     /// for the user.
     fn end_space(&self, space: SpaceId, message: String);
+    /// End the processes that have this space, because memory finds no room; all, if the program
+    /// itself is one of them. The message is for the user.
+    fn end_victim(&self, space: SpaceId, why: String);
     /// Report to the user the unmanaged processes that the memory side knows.
     fn tell(&self);
     /// End the whole tree, because its pages cannot be served. The message is for the user.

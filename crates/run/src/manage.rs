@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zfold_pool::Pool;
+use zfold_store::pressure::MemoryLeft;
 use zfold_store::{Store, StoreOptions};
 
 use crate::control::Control;
@@ -30,11 +31,13 @@ pub fn manage(
     mut tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
     let began = Instant::now();
-    let RunOptions { program, args, limit_bytes, inherited, pool, store, strict } = options;
+    let RunOptions { program, args, limit_bytes, inherited, pool, store, strict, whole } = options;
     let handle = Arc::new(Handle::default());
-    let memory = start(limit_bytes, pool, store, &handle)?;
+    let memory = start(limit_bytes, pool, store, whole, &handle)?;
     steer(Control::new(Arc::clone(&memory)));
-    let program = Program { inherited, ..Program::new(program, args) };
+    // Elsewhere others would have to live with that weight.
+    let is_first_to_end = MemoryLeft::new().measure().cgroup.is_some();
+    let program = Program { inherited, is_first_to_end, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
     let exit =
         begin::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
@@ -51,6 +54,8 @@ pub fn manage(
                 News::Refused | News::Caught { .. } => {}
                 News::Started(pid) => tell(Event::Started(pid)),
                 News::TracesItself(pid) => tell(Event::TracesItself(pid, sys::proc::name(pid))),
+                News::NoRoom(pid, why) => tell(Event::NoRoom(pid, sys::proc::name(pid), why)),
+                News::Killed(pid) => tell(Event::Killed(pid, sys::proc::name(pid))),
                 News::Stopped => tell(Event::Stopped),
                 News::GoesOn => tell(Event::GoesOn),
                 News::Ended(exit) => {
@@ -76,6 +81,7 @@ pub(crate) fn start(
     limit_bytes: u64,
     pool: Box<dyn Pool>,
     mut store: StoreOptions,
+    whole: bool,
     handle: &Arc<Handle>,
 ) -> Result<Arc<Engine>, RunError> {
     // Where this process's addresses are limited, the table of slots takes an eighth of them.
@@ -86,6 +92,7 @@ pub(crate) fn start(
     let memory = EngineOptions {
         store: Some(Arc::new(store)),
         urgent: may_be_urgent(),
+        whole,
         ..EngineOptions::new(limit_bytes)
     };
     let memory = Engine::start(memory, Arc::clone(handle) as _).map_err(RunError::System)?;

@@ -37,6 +37,9 @@ pub struct RunOptions {
     pub store: StoreOptions,
     /// Whether the run ends at the first process that cannot be managed.
     pub strict: bool,
+    /// Whether the whole run ends if memory that leaves finds no room, and not only its largest
+    /// process.
+    pub whole: bool,
 }
 
 impl RunOptions {
@@ -57,12 +60,14 @@ impl RunOptions {
             pool,
             store,
             strict: false,
+            whole: false,
         }
     }
 
     builders! {
         with_args => args: Vec<OsString>,
         with_strict => strict: bool,
+        with_whole => whole: bool,
     }
 }
 
@@ -147,6 +152,12 @@ pub enum Event {
     /// A process is about to trace itself, as LeakSanitizer does, which fails in a run: its number
     /// and its program. Told once.
     TracesItself(i32, String),
+    /// A process is ended, because memory that leaves finds no room: its number, its program, why,
+    /// and the remedy. It is the process whose end frees the most; the others go on. Not told if it
+    /// is the program itself: then the run ends with that error.
+    NoRoom(i32, String, String),
+    /// SIGKILL ends a process, its number and its program; it was not sent by the run.
+    Killed(i32, String),
     /// The program itself was stopped by a signal, as a job of a shell is.
     Stopped,
     /// It goes on after that, or was ended.

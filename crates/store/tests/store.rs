@@ -175,6 +175,20 @@ fn the_limit_holds_and_counts_metadata() {
 }
 
 #[test]
+fn a_page_is_stored_beyond_the_limit_where_that_is_asked_for() {
+    let store = store(Allocator::default(), |options| options.limit_bytes = Some(1 << 20));
+    let full = (0..6000).find(|&n| store.store(n.into(), &good(n)) == Err(StoreError::Full));
+    let full = full.expect("it has a limit");
+    let key = u64::from(full);
+    assert!(load(&store, key).is_none() && store.payload_len(key) == 0);
+    let stored = store.store_beyond(key, &good(full)).unwrap();
+    let Stored::Compressed { len } = stored else { panic!("{stored:?}") };
+    assert_eq!((load(&store, key), store.payload_len(key)), (Some(good(full)), len));
+    assert_eq!(store.payload_len(u64::MAX), 0, "no such key");
+    store.check();
+}
+
+#[test]
 fn a_limit_holds_for_same_filled_pages_too() {
     let limit = 300 << 10;
     let store = store(Allocator::default(), |options| options.limit_bytes = Some(limit));

@@ -25,6 +25,7 @@ use zfold_run::{
     Control, Event, Files, Inherited, Kind, MemoryLimits, RunError, RunOptions, Staying, access,
     return_large_buffers, tell,
 };
+use zfold_store::pressure::MemoryLeft;
 
 use super::auto::AutoLimit;
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
@@ -132,7 +133,10 @@ fn run(
     let access =
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
-    let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
+    let memory = MemoryLeft::new();
+    let mut kills = memory.kills();
+    let whole = plan.strict || memory.ends_together();
+    let options = options.with_args(plan.args.clone()).with_strict(plan.strict).with_whole(whole);
     let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());
     let front = front().map_err(cannot("find the process that started this one"))?;
     let tell_front = |signal| {
@@ -163,6 +167,12 @@ fn run(
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
             Event::Stays(staying) => ToFront::Told(stays(&staying)),
             Event::TracesItself(pid, program) => ToFront::Told(traces_itself(pid, &program)),
+            Event::NoRoom(pid, program, why) => ToFront::Told(no_room(pid, &program, &why)),
+            Event::Killed(pid, program) if memory.kills() > kills => {
+                kills += 1;
+                ToFront::Told(killed(pid, &program))
+            }
+            Event::Killed(..) => return,
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
@@ -220,6 +230,19 @@ pub(super) fn traces_itself(pid: i32, program: &str) -> String {
     format!(
         "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
          LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
+    )
+}
+
+/// Returns the line about a process that was ended, because there is no room for its memory.
+pub(super) fn no_room(pid: i32, program: &str, why: &str) -> String {
+    format!("process {pid} ({program}) was ended: {why}")
+}
+
+/// Returns the line about a process that the kernel has ended for want of memory.
+fn killed(pid: i32, program: &str) -> String {
+    format!(
+        "process {pid} ({program}) was killed by the kernel: its control group is out of memory; \
+         give the container more, or the run a lower --limit"
     )
 }
 

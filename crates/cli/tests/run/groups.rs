@@ -1,6 +1,7 @@
-//! `--limit auto` in a control group at whose limit the kernel kills.
+//! Who ends when there is no more memory: in a control group at whose limit the kernel kills, and
+//! under a store with a limit.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use zfold_testing::groups::Group;
 use zfold_testing::output::assert_line;
@@ -18,6 +19,106 @@ print(len(pages))
 ";
 
 const LIMIT: u64 = 64 << 20;
+
+/// Has a child that fills 320 MiB with noise, and tells how that ended and whether its own memory
+/// is as it was.
+const GREEDY: &str = "
+import os, sys
+mine = bytearray(8 << 20)
+mine[::4096] = bytes(i & 255 for i in range(2048))
+child = os.fork()
+if child == 0:
+    noise = []
+    for n in range(320):
+        noise.append(os.urandom(1 << 20))
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+right = mine[::4096] == bytes(i & 255 for i in range(2048))
+print(child, os.WTERMSIG(status), right)
+sys.exit(7)
+";
+
+/// Forks again and again while a child, whose noise has no room, is ended: all children have all of
+/// their memory.
+const FORKS: &str = "
+import os, sys
+mine = [os.urandom(64) * 64 for n in range(1024)]
+hashes = [hash(page) for page in mine]
+right = lambda: all(hash(page) == was for page, was in zip(mine, hashes))
+greedy = os.fork()
+if greedy == 0:
+    noise = []
+    for n in range(320):
+        noise.append(os.urandom(1 << 20))
+    os._exit(0)
+bad, turns, status = 0, 0, None
+while status is None or turns < 20:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if right() else 1)
+    bad += os.waitpid(child, 0)[1] != 0
+    turns += 1
+    if status is None:
+        pid, found = os.waitpid(greedy, os.WNOHANG)
+        status = found if pid else None
+print(os.WTERMSIG(status), bad, right())
+sys.exit(7)
+";
+
+/// Checks that the child of [`GREEDY`] alone was ended, and named once.
+fn assert_child_ended(output: &Output, parts: &[&str]) {
+    let (said, told) = (text(&output.stderr), text(&output.stdout));
+    let words: Vec<_> = told.split_whitespace().collect();
+    let [child, signal, right] = words[..] else { panic!("{told:?}: {said}") };
+    assert_eq!((output.status.code(), signal, right), (Some(7), "9", "True"), "{said}");
+    let begin = format!("zfold: process {child} (python3");
+    let lines: Vec<_> = said.lines().filter(|line| line.starts_with(&begin)).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    parts.iter().for_each(|part| assert!(lines[0].contains(part), "{said}"));
+}
+
+#[test]
+fn in_a_full_group_the_process_ends_that_needs_the_memory() {
+    let test = "in_a_full_group_the_process_ends_that_needs_the_memory";
+    if !can_manage(test) {
+        return;
+    }
+    if !is_root() || !has_program("python3") {
+        return skip(test, "not root, or no python3");
+    }
+    for (limit, kills) in [("40MiB", 1), ("auto", 0)] {
+        let Some(group) = Group::new(&format!("greedy-{limit}"), 2 * LIMIT) else {
+            return skip(test, "no control group with a limit of memory can be made here");
+        };
+        let run = command(&["run", "--limit", limit, "--", "python3", "-c", GREEDY]);
+        let output = group.inside(&run).output().expect("sh is installed");
+        let remedy = "give the container more";
+        let what = if kills == 0 { "was ended: " } else { "was killed by the kernel" };
+        assert_child_ended(&output, &[what, remedy]);
+        assert_eq!(group.kills(), Some(kills), "by the kernel");
+        wait_until("the group is empty", || group.processes().is_empty());
+    }
+}
+
+#[test]
+fn under_a_full_store_the_process_ends_that_needs_the_memory() {
+    let test = "under_a_full_store_the_process_ends_that_needs_the_memory";
+    if !can_manage(test) {
+        return;
+    }
+    if !has_program("python3") {
+        return skip(test, "no python3");
+    }
+    let full = ["run", "--limit", "16MiB", "--store-limit", "32MiB"];
+    let output = command(&full).args(["--", "python3", "-c", GREEDY]).output().expect("it starts");
+    assert_child_ended(&output, &["was ended: ", "the store is full", "raise --limit"]);
+    let output = command(&full).args(["--", "python3", "-c", FORKS]).output().expect("it starts");
+    let ended = (output.status.code(), text(&output.stdout));
+    assert_eq!(ended, (Some(7), "9 0 True\n".to_owned()), "{}", text(&output.stderr));
+    // All of it, if asked for.
+    let strict = command(&full).args(["--strict", "--", "python3", "-c", GREEDY]).output();
+    assert_line(&strict.expect("it starts"), 125, &["the store is full", "raise --limit"]);
+}
 
 #[test]
 fn a_program_that_cannot_fit_into_its_group_ends_with_a_line_that_names_the_remedy() {

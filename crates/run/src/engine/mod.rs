@@ -56,12 +56,14 @@ pub(crate) struct EngineOptions {
     pub window: Pages,
     /// The scheduler prefers this process' threads.
     pub urgent: bool,
+    /// The whole tree ends if memory finds no room, and not only its largest process.
+    pub whole: bool,
 }
 
 impl EngineOptions {
     /// Returns the defaults for a limit.
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, store: None, window: 0..PageNo::MAX, urgent: true }
+        Self { limit_bytes, store: None, window: 0..PageNo::MAX, urgent: true, whole: false }
     }
 }
 
@@ -100,6 +102,8 @@ impl Engine {
             needed: Mutex::default(),
             work: Mutex::default(),
             lost: Mutex::default(),
+            starving: Mutex::default(),
+            whole: options.whole,
             unmanaged: Mutex::default(),
             kinds: Mutex::default(),
             polls: Polls::new()?,

@@ -408,6 +408,7 @@ fn bury(shared: &Shared, managed: &Arc<Managed>) {
     managed.set_credit(0);
     *lock(&managed.sharing) = None;
     shared.release(&released);
+    lock(&shared.starving).gone(managed.id);
     shared.evictor.call();
 }
 

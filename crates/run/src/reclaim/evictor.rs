@@ -200,6 +200,9 @@ impl Evictor {
 
     /// Frees something; returns false if there is nothing.
     fn step(&mut self) -> bool {
+        if self.starves() {
+            return true;
+        }
         // The evictor alone does not make room as fast as it is used.
         let pressed = self.shared.budget.room_ahead() == 0;
         if !self.may_evict(if pressed { self.ahead } else { 0 }) && retire(&self.shared) {

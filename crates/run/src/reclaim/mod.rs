@@ -3,7 +3,7 @@
 //!
 //! `settle` records where pages are after a move, `discards` handles pages that the program
 //! discards, `fixed` pages that cannot leave now, and `protected` those of them that cannot be
-//! written to; `forks` has what processes share.
+//! written to; `forks` has what processes share, and `victim` who ends when nothing can leave.
 
 pub(crate) mod discards;
 pub(crate) mod evictor;
@@ -13,3 +13,4 @@ pub(crate) mod move_out;
 pub(crate) mod protected;
 pub(crate) mod retire;
 pub(crate) mod settle;
+pub(crate) mod victim;

@@ -52,13 +52,17 @@ pub(crate) fn ahead(shared: &Shared) -> usize {
 
 /// Compresses the oldest batch that no other thread compresses; returns whether there was one.
 pub(crate) fn retire(shared: &Shared) -> bool {
+    // It would find no room.
+    if lock(&shared.starving).is_waiting() {
+        return false;
+    }
     let Some(batch) = lock(&shared.swap_cache).take() else {
         return false;
     };
     if let Some(managed) = shared.find(batch.space)
         && shared.store_batch(&batch, &managed).is_err()
     {
-        lock(&shared.swap_cache).give_up();
+        lock(&shared.swap_cache).give_up(batch);
         return false;
     }
     let pages = lock(&shared.swap_cache).retire(batch);

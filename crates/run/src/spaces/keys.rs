@@ -38,6 +38,11 @@ impl Keys {
         *self.shared.entry(key).or_insert(0) += 1;
     }
 
+    /// Returns whether a key in use has more than one user.
+    pub(crate) fn is_shared(&self, key: Key) -> bool {
+        self.shared.contains_key(&key)
+    }
+
     /// Removes a user; returns whether it was the last. Then the caller empties the key and puts
     /// it back.
     pub(crate) fn release(&mut self, key: Key) -> bool {

@@ -11,6 +11,7 @@
 //! | `keys`, `swap_cache`, `bytes` | where pages are that have left |
 //! | `storing`, `copies` | how they get to the store, and what it keeps of those that come back |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
+//! | `starving` | pages that found no room, and the process that ends for that |
 //! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
 //! | `maps` | what `/proc` says of a space |
 //! | `again`, `refusals` | pages that could not be moved, spaces that cannot be managed |
@@ -31,5 +32,6 @@ pub(crate) mod refusals;
 pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod staging;
+pub(crate) mod starving;
 pub(crate) mod storing;
 pub(crate) mod swap_cache;

@@ -11,7 +11,7 @@
 //!    in the table. The child's core, which no other thread knows yet, is locked under it, and
 //!    stays locked until the child has its pages.
 //! 4. leaves: the table of spaces, keys, swap cache, what is charged for a space, kept pages,
-//!    the queues of the evictor, the watcher and the prefetcher
+//!    the queues of the evictor, the watcher and the prefetcher, and who is ended for want of room
 //!
 //! Which threads wait for which:
 //!
@@ -54,6 +54,7 @@ use crate::spaces::managed::{Managed, lock};
 use crate::spaces::polls::Polls;
 use crate::spaces::refusals::Refusals;
 use crate::spaces::signal::Signal;
+use crate::spaces::starving::Starving;
 use crate::spaces::swap_cache::SwapCache;
 use crate::sys::proc;
 use zfold_uffd::page::pages_in;
@@ -102,6 +103,10 @@ pub(crate) struct Shared {
     pub work: Mutex<VecDeque<Work>>,
     /// Spaces that have lost pages; they should soon be gone.
     pub lost: Mutex<Vec<Lost>>,
+    /// Pages that found no room, and the process that is ended for that.
+    pub starving: Mutex<Starving>,
+    /// It is the whole tree that is ended then.
+    pub whole: bool,
     /// Processes that could not be attached.
     pub unmanaged: Mutex<Refusals>,
     /// Memory that cannot leave.
@@ -238,6 +243,16 @@ impl Shared {
             let process = Unmanaged { pid, program: proc::name(pid), reason };
             lock(&self.unmanaged).add(process);
         }
+    }
+
+    /// A page that must leave found no room: a process is ended, or the tree. It was tried in this
+    /// turn ([`Starving::turn`]).
+    pub(crate) fn starve(&self, turn: u64, why: String) {
+        if self.whole {
+            return self.tracing.end(why);
+        }
+        lock(&self.starving).want(turn, why);
+        self.evictor.call();
     }
 
     /// Ends the tree because a page cannot be loaded.

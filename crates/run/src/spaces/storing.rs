@@ -61,7 +61,7 @@ impl Shared {
     /// Stores the pages of a batch that are still in it, so that none is left there.
     ///
     /// # Errors
-    /// The store takes no more pages; the tree is being ended, and the pages stay.
+    /// The store takes no more pages. They stay, and the evictor ends a process.
     pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
         self.make_room();
         // Its bytes may still be on their way, and a wait under the lock would hold up faults.
@@ -73,11 +73,16 @@ impl Shared {
             if live.is_empty() {
                 return Ok(());
             }
+            let turn = lock(&self.starving).turn();
             let mut twins = self.twins(batch, &live, managed);
             let drop_copies = || self.drop_copies(DROPPED, true) > 0;
-            let Ok(put) = self.put(batch, &live, &twins, drop_copies) else {
-                self.release_keys(twins.into_values());
-                return Err(());
+            let put = match self.put(batch, &live, &twins, false, drop_copies) {
+                Ok(put) => put,
+                Err(error) => {
+                    self.release_keys(twins.into_values());
+                    self.starve(turn, self.cannot_store(error));
+                    return Err(());
+                }
             };
             // The others were taken in vain.
             let shared = live.iter().zip(&put).filter(|(_, put)| matches!(put, Put::Shared(_)));
@@ -113,7 +118,8 @@ impl Shared {
         twins
     }
 
-    /// Stores the pages that the swap cache has of a space, under its lock.
+    /// Stores the pages that the swap cache has of a space, under its lock; beyond the limit of the
+    /// store, if need be: a child of fork cannot wait for them there.
     pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
         if space.counts().cached == 0 {
             return;
@@ -130,7 +136,10 @@ impl Shared {
                 };
                 // A look at others would need their locks.
                 let twins = BTreeMap::new();
-                let Ok(put) = self.put(batch, &live, &twins, drop_copies) else { return };
+                let put = match self.put(batch, &live, &twins, true, drop_copies) {
+                    Ok(put) => put,
+                    Err(error) => return self.tracing.end(self.cannot_store(error)),
+                };
                 let mut released = Released::new();
                 let unused = self.settle(batch, &live, &put, space, &mut released);
                 self.release(&released);
@@ -174,15 +183,19 @@ impl Shared {
         unused
     }
 
-    /// Stores pages of a batch. If the store is short of room, `drop_copies` returns whether there
-    /// were copies to drop.
+    /// Stores pages of a batch; `beyond`: even above the limit of the store. If the store is short
+    /// of room, `drop_copies` returns whether there were copies to drop.
+    ///
+    /// # Errors
+    /// One of them could not be stored; all stay where they are.
     fn put(
         &self,
         batch: &Batch,
         live: &[Live],
         twins: &BTreeMap<usize, Key>,
+        beyond: bool,
         mut drop_copies: impl FnMut() -> bool,
-    ) -> Result<Vec<Put>, ()> {
+    ) -> Result<Vec<Put>, StoreError> {
         // How the store has each page, or the digest of one that is to be compressed.
         let look = |of: &Live| {
             let page = batch.page(of.at);
@@ -216,16 +229,16 @@ impl Shared {
                 Err(digest) => digest,
             };
             let key = *free.next().ok_or(StoreError::Full)?;
-            self.compress(key, batch.page(live.at), &mut drop_copies)?;
+            self.compress(key, batch.page(live.at), beyond, &mut drop_copies)?;
             self.digests.set(u64::from(key), digest);
             Ok(Put::New(key))
         });
-        put.collect::<Result<_, StoreError>>().map_err(|error| {
-            self.release_keys(keys.into_iter());
-            let remedy = self.remedy();
-            let what = format!("cannot store memory that left the program: {error}; {remedy}");
-            self.tracing.end(what);
-        })
+        put.collect::<Result<_, StoreError>>().inspect_err(|_| self.release_keys(keys.into_iter()))
+    }
+
+    /// Returns why a page cannot be stored, and the remedy.
+    fn cannot_store(&self, error: StoreError) -> String {
+        format!("cannot store memory that left the program: {error}; {}", self.remedy())
     }
 
     /// Stores a page under a key, dropping copies of other pages if there is no room.
@@ -233,6 +246,7 @@ impl Shared {
         &self,
         key: Key,
         page: &[u8],
+        beyond: bool,
         drop_copies: &mut impl FnMut() -> bool,
     ) -> Result<(), StoreError> {
         let mut tries = 0;
@@ -242,8 +256,11 @@ impl Shared {
                 Err(StoreError::Full) if drop_copies() => {
                     self.store.compact_if_due();
                 }
+                Err(StoreError::Full) if beyond => {
+                    return self.store.store_beyond(u64::from(key), page).map(drop);
+                }
                 // Other threads may have dropped the last copies, and not freed the memory yet: an
-                // error here would end the program.
+                // error here would end a process.
                 Err(StoreError::Full) if tries < TRIES => {
                     self.copies.set_short(true);
                     if tries > 0 {

@@ -92,6 +92,8 @@ pub(crate) struct SwapCache {
     /// How many of the oldest were taken to be compressed, and how many of these are not done.
     taken: usize,
     in_work: usize,
+    /// Batches that were taken and found no room.
+    given_up: Vec<Arc<Batch>>,
     next: u32,
     pages: usize,
     spare: Vec<Bytes>,
@@ -140,15 +142,20 @@ impl SwapCache {
 
     /// Takes the oldest batch that is not taken; it stays until [`retire`](Self::retire).
     pub(crate) fn take(&mut self) -> Option<Arc<Batch>> {
+        if let Some(batch) = self.given_up.pop() {
+            self.in_work += 1;
+            return Some(batch);
+        }
         let batch = self.batches.get(self.taken)?.clone().expect("it was not taken");
         self.taken += 1;
         self.in_work += 1;
         Some(batch)
     }
 
-    /// Records that a batch that was taken will not retire.
-    pub(crate) fn give_up(&mut self) {
+    /// Puts back a batch that was taken and whose pages found no room: it is the next to be taken.
+    pub(crate) fn give_up(&mut self, batch: Arc<Batch>) {
         self.in_work -= 1;
+        self.given_up.push(batch);
     }
 
     /// Returns whether a batch is about to retire.
@@ -253,6 +260,19 @@ mod tests {
         assert_eq!((cache.batches.len(), cache.taken), (1, 0));
         assert_eq!(cache.take().unwrap().number, batches[2].number);
         assert!(cache.take().is_none());
+    }
+
+    #[test]
+    fn a_batch_that_found_no_room_is_the_next_to_be_taken() {
+        let mut cache = SwapCache::default();
+        let batches: Vec<_> = (1..=3).map(|fill| push(&mut cache, fill, 2)).collect();
+        let first = cache.take().unwrap();
+        cache.give_up(first);
+        assert!(!cache.is_in_work());
+        let again = cache.take().unwrap();
+        assert_eq!((again.number, cache.is_in_work()), (batches[0].number, true));
+        cache.retire(again);
+        assert_eq!(cache.take().unwrap().number, batches[1].number);
     }
 
     #[test]

@@ -89,6 +89,22 @@ pub(crate) fn of_pidfd(tid: i32, pidfd: i32) -> Option<i32> {
     number.trim().parse().ok().filter(|&pid| pid > 0)
 }
 
+/// The most that may be in `oom_score_adj`, by which the kernel weighs processes when it has to end
+/// one: thousandths of the memory that there is, added to what the process has.
+const MOST_WEIGHT: i32 = 1000;
+
+/// Has the kernel end a process, and those that it forks, before this one when memory runs out.
+/// That needs no right, and the process can change it.
+///
+/// # Errors
+/// The process is gone, or protects itself.
+pub(crate) fn end_before_this(pid: i32) -> io::Result<()> {
+    let own = fs::read_to_string("/proc/self/oom_score_adj")?;
+    let own: i32 = own.trim().parse().map_err(io::Error::other)?;
+    let weight = own.saturating_add(MOST_WEIGHT).min(MOST_WEIGHT);
+    fs::write(format!("/proc/{pid}/oom_score_adj"), weight.to_string())
+}
+
 /// Returns whether a thread that should sleep is frozen with its control group, so that it does
 /// nothing until it is thawed. A frozen thread of a first-generation group cannot be distinguished
 /// from one that waits for a disk.

@@ -179,6 +179,15 @@ pub(crate) fn detach_with(tid: i32, signal: i32) -> io::Result<()> {
     plain(libc::PTRACE_DETACH as _, tid, 0, signal as usize)
 }
 
+/// Returns whether a thread that is stopped on its way to its end ([`Event::Ending`]) is ended by
+/// SIGKILL.
+pub(crate) fn is_killed(tid: i32) -> bool {
+    let mut status: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one word, which lives across the call.
+    let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut status) };
+    done == 0 && status & 0x7f == libc::SIGKILL as libc::c_ulong
+}
+
 /// The number that belongs to the event [`Event::Child`] or [`Event::Exec`] in which a thread is
 /// stopped: the child's, or the thread's old number.
 ///

@@ -42,6 +42,7 @@ impl Tracer<'_> {
                     }
                 }
                 Asked::EndSpace(space, message) => self.end_space(space, &message),
+                Asked::EndVictim(space, why) => self.end_victim(space, why),
                 Asked::Tell => (self.tell)(News::Refused),
                 Asked::End(message) => self.end(message),
             }
@@ -57,6 +58,26 @@ impl Tracer<'_> {
         }
         for (&tid, _) in self.tasks.iter().filter(|(_, task)| task.space == Some(space)) {
             process::kill(tid);
+        }
+    }
+
+    /// Ends the processes that have a space, for want of memory; all, if the program itself is one
+    /// of them. One that was just made with the same memory follows ([`Space::victim`]).
+    ///
+    /// [`Space::victim`]: super::task::Space::victim
+    fn end_victim(&mut self, space: SpaceId, why: String) {
+        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space));
+        let threads: Vec<i32> = here.map(|(&tid, _)| tid).collect();
+        if threads.contains(&self.main) {
+            return self.end(why);
+        }
+        // Otherwise it has just ended.
+        if let Some(&first) = threads.first()
+            && let Some(known) = self.spaces.get_mut(space)
+        {
+            known.victim = true;
+            (self.tell)(News::NoRoom(process::process_of(first), why));
+            threads.into_iter().for_each(process::kill);
         }
     }
 

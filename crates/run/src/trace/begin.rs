@@ -14,6 +14,7 @@ use super::{Exit, Handle, News, Program, Tracer, filters};
 use crate::link::Memory;
 use crate::permission::Access;
 use crate::running::Running;
+use crate::sys::proc;
 use crate::sys::process::{self, ChildrenKept};
 use crate::sys::ptrace;
 use crate::sys::urgency::be_urgent;
@@ -40,6 +41,10 @@ pub(crate) fn trace(
     process::adopt_orphans()?;
     let waiting = process::start(&program.image()?)?;
     let main = waiting.pid;
+    if program.is_first_to_end {
+        // Otherwise the kernel takes the largest, which may be this process.
+        let _ = proc::end_before_this(main);
+    }
     ptrace::seize(main, ptrace::FOLLOW)?;
     let mut tracer = Tracer::new(memory, handle, access, tell);
     tracer.main = main;

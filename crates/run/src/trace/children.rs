@@ -68,6 +68,9 @@ impl Tracer<'_> {
         }
         let space = if shares {
             self.spaces.join(parent_space);
+            if self.spaces.get(parent_space).is_some_and(|space| space.victim) {
+                process::kill(child);
+            }
             parent_space
         } else {
             self.space_of_fork(parent_space, child, filtered && !alone)

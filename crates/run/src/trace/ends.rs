@@ -12,7 +12,7 @@
 //!   skip the stop. Their ends are received like that of a first thread.
 
 use super::task::Park;
-use super::{Exit, Tracer, let_go};
+use super::{Exit, News, Tracer, let_go};
 use crate::link::{Ending, Tracing as _};
 use crate::sys::ptrace::Syscall;
 use crate::sys::{proc, process, ptrace};
@@ -25,6 +25,11 @@ impl Tracer<'_> {
         (task.held, task.parked) = (None, None);
         let ended = std::mem::replace(&mut task.ends, true);
         let (space, mut tid_at) = (task.space, task.tid_at);
+        let is_ours = self.ended.is_some()
+            || space.and_then(|id| self.spaces.get(id)).is_some_and(|space| space.victim);
+        if !is_ours && ptrace::is_killed(tid) && process::is_leader(tid) {
+            (self.tell)(News::Killed(tid));
+        }
         if let Some(id) = space
             && let Some(space) = self.spaces.get_mut(id)
         {

@@ -17,6 +17,7 @@ pub(super) enum Asked {
     Stand(SpaceId, u64, bool),
     EndHelper(SpaceId),
     EndSpace(SpaceId, String),
+    EndVictim(SpaceId, String),
     Tell,
     End(String),
 }
@@ -82,6 +83,10 @@ impl Tracing for Handle {
 
     fn end_space(&self, space: SpaceId, message: String) {
         self.ask(Asked::EndSpace(space, message));
+    }
+
+    fn end_victim(&self, space: SpaceId, why: String) {
+        self.ask(Asked::EndVictim(space, why));
     }
 
     fn tell(&self) {

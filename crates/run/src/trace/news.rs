@@ -30,7 +30,7 @@ impl Exit {
 }
 
 /// Events that the tracer reports while the program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum News {
     /// The main process has become the program; this is its number.
     Started(i32),
@@ -41,6 +41,10 @@ pub(crate) enum News {
     /// A process is about to trace itself, which is impossible while it is traced here; reported
     /// once.
     TracesItself(i32),
+    /// This process is about to be ended, because memory finds no room: why, and the remedy.
+    NoRoom(i32, String),
+    /// SIGKILL is about to end this process, and did not come from here.
+    Killed(i32),
     /// It has been stopped by a signal, as a job of a shell.
     Stopped,
     /// It goes on after that, or has ended meanwhile.

@@ -21,6 +21,8 @@ pub(crate) struct Program {
     pub directory: Option<PathBuf>,
     /// Signals and standard streams that it begins with.
     pub inherited: Inherited,
+    /// The kernel ends it before this process when memory runs out.
+    pub is_first_to_end: bool,
 }
 
 impl Program {
@@ -38,6 +40,7 @@ impl Program {
                 .collect(),
             directory: None,
             inherited: Inherited::of_this_process(),
+            is_first_to_end: false,
         }
     }
 

@@ -142,6 +142,8 @@ pub(crate) struct Space {
     pub rests: Option<Instant>,
     /// It cannot be attached, and that was reported.
     pub refused: bool,
+    /// Its processes are ended for want of memory.
+    pub victim: bool,
     /// The thread that moves a mapping or forks, and those that wait to do that (T5).
     pub changing: Option<i32>,
     /// As above; each is stopped before its call.

@@ -44,6 +44,29 @@ impl MemoryLeft {
         let (cgroup, file_refaults) = tightest.unzip();
         Left { machine, cgroup, file_refaults: file_refaults.flatten() }
     }
+
+    /// Returns how many processes the kernel has ended in the own cgroup for want of memory, in
+    /// version 2 also in those below it.
+    ///
+    /// # Cost
+    /// A file.
+    pub fn kills(&self) -> u64 {
+        let killed = |name: &str| {
+            let file = |limit: &Limit| read(&limit.limit.with_file_name(name));
+            parse::counter(&self.limits.iter().find_map(file)?, "oom_kill")
+        };
+        killed("memory.oom_control").or_else(|| killed("memory.events")).unwrap_or(0)
+    }
+
+    /// Returns whether the kernel ends all processes of the own cgroup, or of one above it, when
+    /// one is to end for want of memory (`memory.oom.group`).
+    pub fn ends_together(&self) -> bool {
+        let is_set = |limit: &Limit| {
+            let file = limit.limit.with_file_name("memory.oom.group");
+            read(&file).is_some_and(|text| text.trim() == "1")
+        };
+        self.limits.iter().any(is_set)
+    }
 }
 
 /// What is left, in bytes; `None` where the kernel tells nothing.
@@ -99,6 +122,29 @@ mod tests {
 
     fn left(machine: &Machine) -> Option<u64> {
         MemoryLeft::below(machine.root()).measure().bytes()
+    }
+
+    #[test]
+    fn ends_for_want_of_memory_are_those_of_the_own_cgroup() {
+        let machine = Machine::new();
+        let now = || MemoryLeft::below(machine.root());
+        assert_eq!((now().kills(), now().ends_together()), (0, false));
+        machine.write("proc/self/cgroup", "0::/a/b\n");
+        machine.write("proc/self/mountinfo", "1 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n");
+        machine.write("cg/a/memory.max", "300000\n");
+        machine.write("cg/a/memory.events", "oom 9\noom_kill 9\n");
+        machine.write("cg/a/memory.oom.group", "0\n");
+        machine.write("cg/a/b/memory.max", "max\n");
+        machine.write("cg/a/b/memory.events", "oom 4\noom_kill 3\noom_group_kill 0\n");
+        assert_eq!((now().kills(), now().ends_together()), (3, false));
+        machine.write("cg/a/memory.oom.group", "1\n");
+        assert!(now().ends_together());
+        let machine = Machine::new();
+        machine.write("proc/self/cgroup", "4:memory:/c\n");
+        machine.write("proc/self/mountinfo", "1 1 0:1 / /cg rw - cgroup cgroup rw,memory\n");
+        machine.write("cg/c/memory.limit_in_bytes", "300000\n");
+        machine.write("cg/c/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+        assert_eq!(MemoryLeft::below(machine.root()).kills(), 2);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Store;
 #[cfg(feature = "zstd")]
 use crate::codec::{CodecError, Dictionary};
-use crate::entry::{Flag, State};
+use crate::entry::{Flag, Kind, State};
 #[cfg(feature = "zstd")]
 use crate::pages::same;
 use crate::stats::StoreStats;
@@ -54,6 +54,23 @@ impl Store {
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         self.pages.objects.pool().stats().payload_bytes
+    }
+
+    /// Returns the bytes of pool memory that the page under `key` takes at this moment, without
+    /// gaps: none if it is one repeated word, on the backing, or not there.
+    ///
+    /// # Cost
+    /// A load of one word.
+    #[must_use]
+    pub fn payload_len(&self, key: u64) -> usize {
+        if key >= self.slots() {
+            return 0;
+        }
+        let state = self.slots.state_now(key);
+        match state.kind() {
+            Kind::Compressed | Kind::Raw if !state.has(Flag::Backed) => state.len(),
+            _ => 0,
+        }
     }
 
     /// Asserts the pool's invariants, and that its objects are those of the slots.

@@ -16,7 +16,9 @@ use crate::run::auto::AutoLimit;
 use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
 use crate::run::given::release_streams;
-use crate::run::manager::{BACKGROUND, fail_loudly, serve_front, stays, traces_itself, watch};
+use crate::run::manager::{
+    BACKGROUND, fail_loudly, no_room, serve_front, stays, traces_itself, watch,
+};
 use crate::run::outbox::Outbox;
 use crate::run::passed::catch;
 use crate::run::steer;
@@ -76,8 +78,13 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
             Event::Stays(staying) => ToFront::Told(stays(&staying)),
             Event::TracesItself(pid, program) => ToFront::Told(traces_itself(pid, &program)),
+            Event::NoRoom(pid, program, why) => ToFront::Told(no_room(pid, &program, &why)),
             // Of programs that were started.
-            Event::Started(_) | Event::Stopped | Event::GoesOn | Event::Ended(_) => return,
+            Event::Killed(..)
+            | Event::Started(_)
+            | Event::Stopped
+            | Event::GoesOn
+            | Event::Ended(_) => return,
         };
         outbox.send(message);
     });

@@ -38,7 +38,7 @@ impl Space {
         let mut changed = Vec::new();
         table.for_each(|page, state| match state {
             Page::Stored(key) => refer(key),
-            // It could not be stored: the tree is being ended.
+            // It could not be stored, not even beyond the limit: the tree is being ended.
             Page::Cached(_) => changed.push((page, Page::Absent)),
             Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),
             _ => {}

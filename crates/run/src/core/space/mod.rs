@@ -133,6 +133,11 @@ impl Space {
         self.table.get(page)
     }
 
+    /// Shows all pages that are not absent.
+    pub(crate) fn for_each(&self, visit: impl FnMut(PageNo, Page)) {
+        self.table.for_each(visit);
+    }
+
     /// Returns the ranges that stay open because the program keeps them for itself.
     pub(crate) fn own(&self) -> &Ranges {
         &self.own

@@ -13,6 +13,7 @@ mod helpers;
 mod hot;
 mod needed;
 mod staging;
+mod starving;
 
 use std::io::{self, Write as _};
 use std::ops::Range;
@@ -114,6 +115,7 @@ struct Asked {
     attach: Mutex<Vec<SpaceId>>,
     gone_on: Mutex<Vec<Ticket>>,
     end: Mutex<Vec<String>>,
+    victims: Mutex<Vec<SpaceId>>,
     /// A space that is to stand still, and the turn.
     stand: Mutex<Option<(SpaceId, u64)>>,
 }
@@ -139,6 +141,10 @@ impl Tracing for Asked {
 
     fn end_space(&self, _space: SpaceId, message: String) {
         self.end(message);
+    }
+
+    fn end_victim(&self, space: SpaceId, _why: String) {
+        lock(&self.victims).push(space);
     }
 
     fn tell(&self) {}

@@ -10,6 +10,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::selection::Selection;
+use crate::content::Stored;
+use crate::entry::Entry;
 use crate::error::{StoreError, UpdateError};
 use crate::store::Store;
 
@@ -57,6 +59,24 @@ impl Store {
             }
         }
         attempt()
+    }
+
+    /// Stores `page` under `key` as [`store`](Self::store) does, but beyond the limit if it is hit:
+    /// for the few pages that must leave where they are at once. Makes no room.
+    ///
+    /// # Errors
+    /// As for a store, but never [`StoreError::Full`].
+    ///
+    /// # Cost
+    /// That of a store.
+    pub fn store_beyond(&self, key: u64, page: &[u8]) -> Result<Stored, StoreError> {
+        self.check_page(key, page)?;
+        let (entry, stored) = match self.pages.place(key, page, self.tuning.codec()) {
+            Ok((entry, stored)) => (entry, Ok(stored)),
+            Err(error) => (Entry::EMPTY, Err(error)),
+        };
+        self.exchange(key, entry, self.share());
+        self.count_store(stored, self.share())
     }
 
     /// Refuses a page whose entry has brought the store over its limit, if no room can be made;

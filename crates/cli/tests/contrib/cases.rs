@@ -19,7 +19,9 @@ fn a_measurement_that_is_ended_leaves_no_process_and_no_group() {
     };
     let folder = tempdir().expect("a folder");
     let started = folder.path().join("started");
-    fs::copy(contrib("cases/measure"), folder.path().join("measure")).expect("copied");
+    for name in ["measure", "charger.c"] {
+        fs::copy(contrib(&format!("cases/{name}")), folder.path().join(name)).expect("copied");
+    }
     // It leaves the process group of what started it, as daemons do.
     let job = format!(
         "cases=(long)\nmeasure_long() {{ job long sh 64 sh -c \

@@ -49,6 +49,12 @@ figures! {
     peak peak_stored_pages: Count, "the most pages compressed at a time", [report(MEMORY)];
     peak peak_stored_bytes: Bytes, "the memory they took, tables included",
         [report(MEMORY).row("peak_stored")];
+    gauge waiting_bytes: Bytes, "of resident, pages that have left and wait to be compressed",
+        [state(MEMORY).row("  waiting")];
+    gauge own_bytes: Bytes, "memory of the manager beside these pages and compressed ones",
+        [state(MEMORY).row("own")];
+    peak peak_own_bytes: Bytes, "the most memory of the manager beside pages of the program",
+        [report(MEMORY).row("peak_own")];
     gauge backing_bytes: Bytes, "size of the backing file", [state(BACKING).row("size")];
     gauge backing_used_bytes: Bytes, "bytes of the backing file in use",
         [state(BACKING).row("used")];

@@ -70,6 +70,6 @@ pub use self::{
     permission::{Access, Denied, access, may_follow_forks, may_trace},
     running::{Refused, Running},
     sys::inherited::{Files, Inherited, MemoryLimits, die_of, tell},
-    sys::malloc::return_large_buffers,
+    sys::malloc::keep_little_memory,
     trace::HELPER_AT,
 };

@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use zfold_far::FarBacking;
 use zfold_run::{
     Control, Event, Files, Inherited, Kind, MemoryLimits, RunError, RunOptions, Staying, access,
-    return_large_buffers, tell,
+    keep_little_memory, tell,
 };
 use zfold_store::pressure::MemoryLeft;
 
@@ -38,7 +38,7 @@ use super::plan::RunPlan;
 use super::record::Record;
 use super::relay::{GRACE, Own};
 use super::steer;
-use crate::args::{Limit, RunArgs};
+use crate::args::RunArgs;
 use crate::shared::exit::Failure;
 use crate::shared::far::FarReport;
 use crate::shared::far_watch::{self, FarWatch};
@@ -57,14 +57,8 @@ enum Program {
     Ended,
 }
 
-/// Up to this limit the memory that freed buffers would keep is much of it.
-const SMALL_LIMIT_BYTES: u64 = 32 << 20;
-
 /// Runs the program, as the front that started this process says.
 pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
-    if matches!(args.limit, Some(Limit::Size(limit)) if limit.0 <= SMALL_LIMIT_BYTES) {
-        return_large_buffers();
-    }
     serve_front("zfold manage belongs to zfold run: use that", |limits, files, socket| {
         run(args, limits, files, socket)
     })
@@ -76,6 +70,8 @@ pub(super) fn serve_front(
     alone: &str,
     work: impl FnOnce(MemoryLimits, Files, &UnixStream) -> Result<ToFront, Failure>,
 ) -> Result<ExitCode, Failure> {
+    // It takes room from the program.
+    keep_little_memory();
     // Memory that programs protect from others must be protected here, too.
     keep_memory();
     // Memory that is reserved here is not the program's. No thread has been started yet.

@@ -10,6 +10,7 @@ mod ends;
 mod forks;
 mod groups;
 mod inherited;
+mod own;
 mod paused;
 mod refused;
 mod report;

@@ -9,7 +9,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use zfold_compare::proc::Stat;
+use zfold_compare::proc::{self, Stat};
 use zfold_testing::wait_until;
 
 use crate::common::{command, skip};
@@ -131,14 +131,7 @@ impl Run {
 
     /// Returns the manager.
     pub(crate) fn manager(&self) -> Pid {
-        let front = self.front.id();
-        let is_it = |process: &u32| {
-            let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            parent(*process) == Some(front) && line.split(|byte| *byte == 0).any(|w| w == b"manage")
-        };
-        let entries = fs::read_dir("/proc").expect("/proc").flatten();
-        let mut processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let manager = processes.find(is_it).expect("a manager");
+        let manager = manager_of(self.front.id()).expect("a manager");
         Pid::from_raw(manager.cast_signed()).expect("a process")
     }
 
@@ -159,6 +152,14 @@ impl Run {
         let output = self.front.wait_with_output().expect("it ends");
         (output.status, text(&output.stderr))
     }
+}
+
+/// Returns the manager that a front has started.
+pub(crate) fn manager_of(front: u32) -> Option<u32> {
+    proc::all().find(|&process| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        parent(process) == Some(front) && line.split(|byte| *byte == 0).any(|w| w == b"manage")
+    })
 }
 
 /// A process that ends with this.

@@ -1,5 +1,6 @@
 //! The figures of the memory side.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use zfold_uffd::page::page_len;
@@ -35,6 +36,9 @@ impl Engine {
             // Other threads update the peak only now and then.
             peak_stored_pages: counted.peak_stored_pages.max(stored_pages),
             peak_stored_bytes: counted.peak_stored_bytes.max(stored_bytes),
+            waiting_bytes: bytes(lock(&self.shared.swap_cache).pages()),
+            // Relaxed: a figure.
+            own_bytes: self.shared.own_bytes.load(Ordering::Relaxed),
             backing_bytes: store.backing_bytes,
             backing_used_bytes: store.backing_used_bytes,
             locked_bytes,

@@ -96,6 +96,7 @@ impl Engine {
             keys: Mutex::new(Keys::new(keys)),
             copies: Copies::default(),
             swap_cache: Mutex::new(SwapCache::default()),
+            own_bytes: AtomicU64::new(0),
             pending: Mutex::default(),
             retries: Mutex::default(),
             page_outs: Mutex::default(),

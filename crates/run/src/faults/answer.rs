@@ -206,7 +206,7 @@ fn serve_locked(
             let filling = Filling { page, pages };
             fill(shared, access, space, &filling, released, |part| {
                 let first = at + part.start - page;
-                access.copy(part.start, batch.pages(first..first + part.len()))
+                access.copy(part.start, &batch.pages(first..first + part.len()))
             })
         }
         Answer::Stored(loads) => Served::Load(loads, space.begin_load()),

@@ -110,7 +110,7 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
             if batch.is_lost() {
                 return Step::Over;
             }
-            let bytes = batch.pages(at..at + len);
+            let bytes = &batch.pages(at..at + len);
             fill(shared, access, &mut space, pages.start, bytes, &mut released)
         }
         Away::Stored(loads) => {

@@ -12,11 +12,14 @@ use crate::spaces::copies::copy_bytes;
 use crate::spaces::managed::lock;
 use crate::spaces::mover::batch_max;
 use crate::spaces::shared::Shared;
+use crate::spaces::swap_cache::SwapCache;
 
 /// Most helper threads.
 const HELPERS: usize = 3;
 /// How often they check for work without a call.
 const IDLE: Duration = Duration::from_secs(3600);
+/// Pages of a batch after which their memory is given back where room is tight.
+const PART: usize = 16;
 /// About the time that a batch takes.
 const MOMENT: Duration = Duration::from_micros(100);
 
@@ -51,6 +54,7 @@ pub(crate) fn ahead(shared: &Shared) -> usize {
 }
 
 /// Compresses the oldest batch that no other thread compresses; returns whether there was one.
+/// Where room is tight, it comes back with each part of the batch.
 pub(crate) fn retire(shared: &Shared) -> bool {
     // It would find no room.
     if lock(&shared.starving).is_waiting() {
@@ -59,13 +63,29 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     let Some(batch) = lock(&shared.swap_cache).take() else {
         return false;
     };
-    if let Some(managed) = shared.find(batch.space)
-        && shared.store_batch(&batch, &managed).is_err()
-    {
-        lock(&shared.swap_cache).give_up(batch);
-        return false;
+    let is_tight = shared.budget.is_tight();
+    let at_once = if is_tight { PART } else { batch.len() };
+    // Those before it were given back when it found no room.
+    for start in (batch.given()..batch.len()).step_by(at_once) {
+        let part = start..batch.len().min(start + at_once);
+        // Nobody wants pages of a space that is gone.
+        let Some(managed) = shared.find(batch.space) else { break };
+        if shared.store_part(&batch, &part, &managed).is_err() {
+            lock(&shared.swap_cache).give_up(batch);
+            return false;
+        }
+        if is_tight {
+            SwapCache::give_back(&shared.swap_cache, &batch, &part);
+            count(shared, part.len());
+        }
     }
     let pages = lock(&shared.swap_cache).retire(batch);
+    count(shared, pages);
+    true
+}
+
+/// So many pages of the swap cache are in the store, or elsewhere.
+fn count(shared: &Shared, pages: usize) {
     let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
     shared.budget.set_copy_bytes(copy_bytes(&shared.store));
     // Before the pages no longer count, so that no fault takes the room of both.
@@ -73,7 +93,6 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     shared.budget.change(pages, 0);
     shared.counters.peak_stored_pages.raise(stored);
     shared.counters.peak_stored_bytes.raise(bytes);
-    true
 }
 
 /// Waits a moment for batches that other threads compress; returns whether there were any.

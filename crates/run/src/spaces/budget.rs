@@ -38,6 +38,9 @@ const LEAST: usize = 4 << 20;
 /// longer time that it takes otherwise.
 const SMALL: [usize; 2] = [16 << 20, 64 << 20];
 
+/// Bytes of a limit beside which what zfold itself takes is much.
+const TIGHT: usize = 128 << 20;
+
 /// A mapping of at least this share of the limit is checked when it is made; never one with fewer
 /// bytes than the first of [`GROWTH`], and always one with as many as the second.
 const GROWTH_SHARE: usize = 32;
@@ -259,6 +262,12 @@ impl Budget {
     /// Returns whether a program could exceed the limit while it is being asked to stop.
     pub(crate) fn is_small(&self) -> bool {
         self.limit() <= self.small
+    }
+
+    /// Returns whether a page more or less of what zfold itself takes matters to the program:
+    /// under a small limit, and where compressed pages take their room from the same limit.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.is_together() || self.limit() <= pages_in(TIGHT)
     }
 
     /// Returns the growth that is checked when it happens.

@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     pub keys: Mutex<Keys>,
     pub copies: Copies,
     pub swap_cache: Mutex<SwapCache>,
+    /// What this process had besides pages of the program when it was looked at last.
+    pub own_bytes: AtomicU64,
     /// Faults that wait for room.
     pub pending: Mutex<VecDeque<Pending>>,
     /// Faults that wait for a change to end.

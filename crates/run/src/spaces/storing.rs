@@ -6,6 +6,7 @@
 //! both are equal, it becomes this page, too, and nothing is held twice.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
@@ -50,26 +51,31 @@ enum Put {
     New(Key),
 }
 
-/// Returns the pages that are in their slots.
-fn live(batch: &Batch, space: &Space) -> Vec<Live> {
+/// Returns the pages of a part of a batch that are in their slots.
+fn live(batch: &Batch, part: &Range<usize>, space: &Space) -> Vec<Live> {
     let holds = |&at: &usize| space.holds(batch.owner(at), batch.slot(at));
-    let live = (0..batch.len()).filter(holds);
+    let live = part.clone().filter(holds);
     live.map(|at| Live { at, copy: space.copy(batch.owner(at)) }).collect()
 }
 
 impl Shared {
-    /// Stores the pages of a batch that are still in it, so that none is left there.
+    /// Stores the pages of a part of a batch that are still in it, so that none is left there.
     ///
     /// # Errors
     /// The store takes no more pages. They stay, and the evictor ends a process.
-    pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
+    pub(crate) fn store_part(
+        &self,
+        batch: &Batch,
+        part: &Range<usize>,
+        managed: &Managed,
+    ) -> Result<(), ()> {
         self.make_room();
         // Its bytes may still be on their way, and a wait under the lock would hold up faults.
         if batch.is_lost() {
             return Ok(());
         }
         loop {
-            let live = live(batch, &managed.lock());
+            let live = live(batch, part, &managed.lock());
             if live.is_empty() {
                 return Ok(());
             }
@@ -127,7 +133,7 @@ impl Shared {
         let batches = lock(&self.swap_cache).of(id);
         for batch in batches.iter().filter(|batch| !batch.is_lost()) {
             loop {
-                let live = live(batch, space);
+                let live = live(batch, &(0..batch.len()), space);
                 if live.is_empty() {
                     break;
                 }
@@ -198,7 +204,7 @@ impl Shared {
     ) -> Result<Vec<Put>, StoreError> {
         // How the store has each page, or the digest of one that is to be compressed.
         let look = |of: &Live| {
-            let page = batch.page(of.at);
+            let page = &*batch.page(of.at);
             if is_zero(page) {
                 return Ok(Put::Zeros);
             }
@@ -229,7 +235,7 @@ impl Shared {
                 Err(digest) => digest,
             };
             let key = *free.next().ok_or(StoreError::Full)?;
-            self.compress(key, batch.page(live.at), beyond, &mut drop_copies)?;
+            self.compress(key, &batch.page(live.at), beyond, &mut drop_copies)?;
             self.digests.set(u64::from(key), digest);
             Ok(Put::New(key))
         });

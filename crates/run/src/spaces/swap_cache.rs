@@ -3,18 +3,24 @@
 //!
 //! A batch is the pages that left one address space together. Its bytes are set once, by the thread
 //! that moved the pages out, when it no longer has the lock of the space; whoever wants them
-//! earlier waits. So that thread takes no lock of a space before it has set them (mover/M4). They
-//! do not change, so threads read them without a lock. A batch counts in full until it is retired.
-//! Its memory is reused.
+//! earlier waits. So that thread takes no lock of a space before it has set them (mover/M4).
+//!
+//! The memory of pages that are in the store, or back in their space, is given back: in parts while
+//! room is tight ([`SwapCache::give_back`]), otherwise when the batch is retired. The bytes of a
+//! page that the table of its space still has in its slot do not change: only the thread that has
+//! taken the batch gives memory back, of pages for which it has seen under the lock of the space
+//! that none is in its slot any longer. A page counts until its memory is given back.
 
 use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::core::pages::{PAYLOADS, SlotNo};
 use crate::core::ranges::PageNo;
 use crate::link::SpaceId;
 use crate::spaces::bytes::Bytes;
+use crate::spaces::managed::lock;
 use zfold_uffd::page::page_len;
 
 /// Bits of a slot that name the page in its batch.
@@ -23,8 +29,22 @@ const PAGE_BITS: u32 = 8;
 pub(crate) const BATCH: usize = 1 << PAGE_BITS;
 /// Batches that can be told apart.
 const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
-/// Buffers that are kept for the next batches.
+/// Buffers that are kept for the next batches, with their memory unless room is short.
 const SPARE: usize = 2;
+
+/// Pages of a batch, which stay as they are while this is held.
+pub(crate) struct Pages<'a> {
+    bytes: RwLockReadGuard<'a, Bytes>,
+    at: Range<usize>,
+}
+
+impl Deref for Pages<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.at.start * page_len()..self.at.end * page_len()]
+    }
+}
 
 /// Pages that left an address space at once.
 #[derive(Debug)]
@@ -33,10 +53,13 @@ pub(crate) struct Batch {
     /// The space that they left.
     pub space: SpaceId,
     len: usize,
-    /// Those of all its pages; none if they were lost.
-    bytes: OnceLock<Bytes>,
+    /// Those of all its pages; none if they were lost. A leaf: no thread waits while it has it,
+    /// but for the kernel.
+    bytes: OnceLock<RwLock<Bytes>>,
     /// The page that each belongs to; changes when a mapping is moved.
     owners: Mutex<Vec<PageNo>>,
+    /// How many of its pages were given back: its first.
+    given: AtomicUsize,
 }
 
 impl Batch {
@@ -52,25 +75,45 @@ impl Batch {
     /// If they are set.
     pub(crate) fn set_bytes(&self, bytes: Bytes) {
         assert!(bytes.is_empty() || bytes.len() == self.len * page_len());
-        self.bytes.set(bytes).expect("they are set once");
+        self.bytes.set(RwLock::new(bytes)).expect("they are set once");
+    }
+
+    fn bytes(&self) -> RwLockReadGuard<'_, Bytes> {
+        self.bytes.wait().read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the bytes; returns whether they were lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.bytes.wait().is_empty()
+        self.bytes().is_empty()
     }
 
     /// Returns the bytes of pages, for which it waits.
     ///
     /// # Panics
     /// If they were lost.
-    pub(crate) fn pages(&self, at: Range<usize>) -> &[u8] {
-        &self.bytes.wait()[at.start * page_len()..at.end * page_len()]
+    pub(crate) fn pages(&self, at: Range<usize>) -> Pages<'_> {
+        let bytes = self.bytes();
+        assert!(at.end * page_len() <= bytes.len(), "{at:?} of {} bytes", bytes.len());
+        Pages { bytes, at }
     }
 
     /// The same for one page.
-    pub(crate) fn page(&self, at: usize) -> &[u8] {
+    pub(crate) fn page(&self, at: usize) -> Pages<'_> {
         self.pages(at..at + 1)
+    }
+
+    /// Returns how many of its pages were given back: its first.
+    pub(crate) fn given(&self) -> usize {
+        // Relaxed: changed by the thread that has taken the batch alone.
+        self.given.load(Ordering::Relaxed)
+    }
+
+    /// Gives back the memory of pages.
+    fn release(&self, at: &Range<usize>) {
+        let mut bytes = self.bytes.wait().write().unwrap_or_else(PoisonError::into_inner);
+        if !bytes.is_empty() {
+            bytes.release(at.start * page_len()..at.end * page_len());
+        }
     }
 
     /// Returns the number of pages.
@@ -113,8 +156,8 @@ impl SwapCache {
     /// Adds a batch, whose bytes are to be set; `owners` has the page number of each page.
     pub(crate) fn push(&mut self, space: SpaceId, owners: Vec<PageNo>) -> Arc<Batch> {
         let (len, owners) = (owners.len(), Mutex::new(owners));
-        let bytes = OnceLock::new();
-        let batch = Arc::new(Batch { number: self.next, space, len, bytes, owners });
+        let (bytes, given) = (OnceLock::new(), AtomicUsize::new(0));
+        let batch = Arc::new(Batch { number: self.next, space, len, bytes, owners, given });
         self.next = (self.next + 1) % NUMBERS;
         self.pages += batch.len();
         self.batches.push_back(Some(Arc::clone(&batch)));
@@ -168,8 +211,18 @@ impl SwapCache {
         self.batches.iter().flatten().filter(|batch| batch.space == space).cloned().collect()
     }
 
-    /// Removes a batch that was taken and whose slots no page uses any longer; returns its number
-    /// of pages.
+    /// Gives back the memory of the next pages of a batch that this thread has taken and whose slots
+    /// no page uses any longer; they count no longer.
+    pub(crate) fn give_back(of: &Mutex<Self>, batch: &Batch, at: &Range<usize>) {
+        debug_assert_eq!(at.start, batch.given());
+        batch.release(at);
+        // Relaxed: changed by the thread that has taken the batch alone.
+        batch.given.fetch_add(at.len(), Ordering::Relaxed);
+        lock(of).pages -= at.len();
+    }
+
+    /// Removes a batch that was taken and whose slots no page uses any longer; returns how many of
+    /// its pages had not been given back.
     pub(crate) fn retire(&mut self, batch: Arc<Batch>) -> usize {
         let place = self.place(batch.number);
         drop(self.batches[place].take().expect("it retires once"));
@@ -178,13 +231,14 @@ impl SwapCache {
             self.taken -= 1;
         }
         self.in_work -= 1;
-        let pages = batch.len();
+        let pages = batch.len() - batch.given();
         self.pages -= pages;
-        // A thread that still reads it keeps the memory instead.
+        // A thread that still has it keeps the memory instead.
         if let Ok(batch) = Arc::try_unwrap(batch)
             && self.spare.len() < SPARE
-            && let Some(mut bytes) = batch.bytes.into_inner()
+            && let Some(bytes) = batch.bytes.into_inner()
         {
+            let mut bytes = bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
             bytes.truncate(0);
             self.spare.push(bytes);
         }
@@ -195,6 +249,7 @@ impl SwapCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::mover::batch_max;
 
     fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
         let mut bytes = cache.buffer();
@@ -278,9 +333,22 @@ mod tests {
     #[test]
     fn memory_is_used_again() {
         let mut cache = SwapCache::default();
-        drop(push(&mut cache, 1, BATCH));
+        drop(push(&mut cache, 1, batch_max()));
         let batch = cache.take().unwrap();
         cache.retire(batch);
-        assert!(cache.buffer().capacity() >= BATCH * page_len());
+        assert!(cache.buffer().has_memory());
+    }
+
+    #[test]
+    fn pages_that_were_given_back_count_no_longer_and_the_others_stay() {
+        let cache = Mutex::new(SwapCache::default());
+        let batch = push(&mut lock(&cache), 5, 8);
+        drop(push(&mut lock(&cache), 6, 3));
+        let taken = lock(&cache).take().unwrap();
+        SwapCache::give_back(&cache, &taken, &(0..4));
+        assert_eq!(lock(&cache).pages(), 7);
+        assert_eq!([3, 4].map(|at| batch.page(at)[9]), [0, 5]);
+        assert_eq!(lock(&cache).retire(taken), 4);
+        assert_eq!(lock(&cache).pages(), 3);
     }
 }

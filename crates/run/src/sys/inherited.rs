@@ -64,8 +64,7 @@ pub struct MemoryLimits([Rlimit; 2]);
 impl MemoryLimits {
     const OF: [Resource; 2] = [Resource::As, Resource::Data];
 
-    /// Raises those of this process as far as permitted; returns the old ones. If they cannot be
-    /// raised, it makes malloc reserve little: to be called while no other thread runs.
+    /// Raises those of this process as far as permitted; returns the old ones.
     #[must_use]
     pub fn raise() -> Self {
         let given = Self::OF.map(getrlimit);
@@ -74,12 +73,6 @@ impl MemoryLimits {
                 // It may always be raised so far.
                 let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
             }
-        }
-        #[cfg(target_env = "gnu")]
-        if Self::OF.into_iter().any(|resource| getrlimit(resource).current.is_some()) {
-            // Else malloc reserves 64 MiB for each thread.
-            // SAFETY: takes numbers; no other thread uses malloc meanwhile.
-            unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
         }
         Self(given)
     }

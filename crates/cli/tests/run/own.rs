@@ -1,0 +1,97 @@
+//! What the manager takes besides the pages of the program, judged from outside.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::tempdir;
+use zfold_compare::proc;
+use zfold_testing::groups::Group;
+use zfold_testing::skip::{has_program, is_root};
+
+use crate::common::{command, skip};
+use crate::runs::{Ended, can_manage, manager_of, text};
+
+/// The most that it may take: a relocated image, stacks, buffers, what is known of each page.
+const MOST: u64 = 7 << 19;
+
+/// Uses so many MiB at random for some seconds, in pages of which half compresses, says so, and
+/// goes on, checking each page.
+const WORKLOAD: &str = r#"
+import os, random, sys, time
+half = os.urandom(1 << 20)
+count = int(sys.argv[1]) << 8
+def page(n): return half[n * 512 % 999424:][:2048] + bytes([n % 251]) * 2044 + n.to_bytes(4, "big")
+memory = [bytearray(page(n)) for n in range(count)]
+began, told = time.monotonic(), False
+while True:
+    for n in random.choices(range(count), k=500):
+        assert memory[n] == page(n), n
+    if not told and time.monotonic() - began > 3:
+        told = print("used", flush=True) is None
+"#;
+
+fn state(runtime: &Path, pid: &str) -> Value {
+    let mut command = command(&["ctl", "--json", "--pid", pid, "stat"]);
+    let output = command.env("XDG_RUNTIME_DIR", runtime).output().expect("it starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Runs the workload under a limit, and looks at the manager when it has done much work; what it
+/// has then is what it keeps.
+fn judge(limit: &str, mib: u64, wrap: impl Fn(&Command) -> Command) {
+    let runtime = tempdir().expect("a directory");
+    let mib = mib.to_string();
+    let line = ["run", "--limit", limit, "--", "python3", "-c", WORKLOAD, &mib];
+    let mut run = wrap(&command(&line));
+    let run = run.env("XDG_RUNTIME_DIR", runtime.path()).stdout(Stdio::piped());
+    let mut run = Ended(run.spawn().expect("it starts"));
+    let mut line = String::new();
+    let stdout = run.0.stdout.take().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    assert_eq!(line, "used\n", "{limit}");
+    let pid = run.0.id().to_string();
+    let mut pause = command(&["ctl", "--pid", &pid, "pause"]);
+    assert!(pause.env("XDG_RUNTIME_DIR", runtime.path()).status().expect("it starts").success());
+    // For more than a second nothing changes, so what was looked at last is what there is.
+    std::thread::sleep(Duration::from_millis(2500));
+    let state = state(runtime.path(), &pid);
+    let bytes = |name: &str| state[name].as_u64().unwrap_or_else(|| panic!("no {name}: {state}"));
+    let manager = manager_of(run.0.id()).expect("a manager");
+    let rollup = fs::read_to_string(format!("/proc/{manager}/smaps_rollup")).expect("root may");
+    let anonymous = proc::bytes(&rollup, "Anonymous:").expect("a size");
+    let own = anonymous.saturating_sub(bytes("stored_bytes") + bytes("waiting_bytes"));
+    assert!(bytes("stored_bytes") > 4 << 20, "{limit}: little has left: {state}");
+    assert!(own <= MOST, "{limit}: {own} of {anonymous} bytes, {state}");
+    let told = bytes("own_bytes");
+    assert!(told.abs_diff(own) <= 256 << 10, "{limit}: {own} bytes, {told} are told, {state}");
+    assert!(run.0.try_wait().expect("a status").is_none(), "{limit}: it found a wrong byte");
+}
+
+#[test]
+fn a_small_limit_is_for_the_program_and_not_for_the_manager() {
+    let test = "a_small_limit_is_for_the_program_and_not_for_the_manager";
+    if !can_manage(test) {
+        return;
+    }
+    if !is_root() || !has_program("python3") {
+        return skip(test, "not root, or no python3");
+    }
+    let alone = |run: &Command| {
+        let mut command = Command::new(run.get_program());
+        command.args(run.get_args());
+        command
+    };
+    for (limit, mib) in [("16MiB", 32), ("64MiB", 112), ("128MiB", 192)] {
+        judge(limit, mib, alone);
+    }
+    let Some(group) = Group::new("own", 72 << 20) else {
+        return skip(test, "no control group with a limit of memory can be made here");
+    };
+    judge("auto", 80, |run| group.inside(run));
+    assert_eq!(group.kills(), Some(0));
+}

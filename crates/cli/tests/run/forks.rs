@@ -44,3 +44,36 @@ fn what_forks_share_is_stored_once() {
     assert!(count("peak_stored_pages") < 17_500, "{report}");
     assert!(count("kept_copies") > 10_000, "{report}");
 }
+
+/// Makes 12 MiB, forks, and has parent and child write other numbers into each page, at the same
+/// addresses. Then both check their pages, again and again, while those of the other leave.
+const PARTED: &str = "
+import os, sys
+count = 3072
+memory = bytearray(os.urandom(4096)) * count
+def number(who, turn, n): return (who << 24 | turn << 16 | n).to_bytes(8, 'big')
+child = os.fork()
+who = 1 + (child == 0)
+for turn in range(4):
+    for n in range(count):
+        memory[n << 12:(n << 12) + 8] = number(who, turn, n)
+    for again in range(2):
+        for n in range(count):
+            if memory[n << 12:(n << 12) + 8] != number(who, turn, n):
+                print(who, turn, n, memory[n << 12:(n << 12) + 8], flush=True)
+                os._exit(1)
+if child == 0:
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+";
+
+#[test]
+fn pages_that_a_fork_parted_do_not_become_each_other() {
+    if !can_manage("pages_that_a_fork_parted_do_not_become_each_other") {
+        return;
+    }
+    let run = ["run", "--limit", "8MiB", "--", "python3", "-c", PARTED];
+    let output = command(&run).output().expect("it starts");
+    let ended = (output.status.code(), text(&output.stdout));
+    assert_eq!(ended, (Some(0), "0\n".to_owned()), "{}", text(&output.stderr));
+}

@@ -5,6 +5,10 @@
 //! A window doubles with each fault that follows. Its limit depends on how many of the pages that
 //! were recently read ahead belonged to sequences that continued: when a sequence ends, its last
 //! window was wasted.
+//!
+//! How far sequences reach says whether their pages can still be resident when they are touched in
+//! the same order again. A sequence that has ended is remembered until some hundred others have
+//! ended, too.
 
 use super::ranges::{PageNo, Pages};
 use zfold_uffd::page::pages_in;
@@ -21,6 +25,9 @@ const REMEMBERED: usize = 2048;
 
 /// Other faults that a sequence survives, for each page of its window.
 const PATIENCE: u64 = 4;
+
+/// The part of what is remembered of the longest sequence that each one that ends takes off.
+const FADES: usize = 64;
 
 /// Most pages from one fault to the next that count as a step of a sequence.
 const STEP_MAX: isize = 64;
@@ -39,6 +46,8 @@ pub(crate) struct Streams {
     /// Pages read ahead by faults that others followed, and by the last faults of sequences.
     used: usize,
     unused: usize,
+    /// How far the longest of the sequences reached that have ended, less with each that ends.
+    longest: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,6 +63,8 @@ struct Stream {
     target: usize,
     done: usize,
     brought: usize,
+    /// Steps that all its faults have covered.
+    reach: usize,
     /// When it last continued.
     last: u64,
 }
@@ -126,6 +137,8 @@ impl Streams {
                 let oldest = begun.min_by_key(|(_, stream)| stream.patience());
                 let at = oldest.map_or(0, |(at, _)| at);
                 self.unused += self.streams[at].brought.saturating_sub(1);
+                self.longest -= self.longest.div_ceil(FADES);
+                self.longest = self.longest.max(self.streams[at].reach);
                 self.streams[at] = Stream::default();
                 (at, Way::Unknown, 1)
             }
@@ -141,8 +154,8 @@ impl Streams {
         };
         let target = if matches!(way, Way::Known(_)) { target } else { 1 };
         let window = self.streams[at].window.max(done).min(self.most());
-        let (brought, last) = (done, self.now);
-        self.streams[at] = Stream { page, way, next, window, target, done, brought, last };
+        let (brought, last, reach) = (done, self.now, self.streams[at].reach + done);
+        self.streams[at] = Stream { page, way, next, window, target, done, brought, reach, last };
     }
 
     /// For the sequence whose last fault was at `page`, returns its next page, its step, and how
@@ -164,9 +177,18 @@ impl Streams {
         {
             stream.next = stream.next.wrapping_add_signed(step * steps.cast_signed());
             stream.done += steps;
+            stream.reach += steps;
             stream.brought += brought;
             stream.window = stream.window.max(stream.done).min(most);
         }
+    }
+
+    /// Returns how many pages the sequence has covered that a fault at `page` belongs to, or one
+    /// that ended lately.
+    pub(crate) fn reach(&self, page: PageNo) -> usize {
+        let last = self.streams.iter().find(|stream| stream.page == page && stream.window > 0);
+        let next = || self.find(page).map(|(at, _)| &self.streams[at]);
+        last.or_else(next).map_or(0, |stream| stream.reach).max(self.longest)
     }
 
     /// Returns how many steps the next fault of a sequence should cover.
@@ -311,5 +333,27 @@ mod tests {
         assert!(brought < 1.6, "{brought} for each page that is used");
         let (brought, most) = runs(2000, 100_000_000);
         assert!(brought < 1.1 && most == largest(), "{brought}, {most}");
+    }
+
+    #[test]
+    fn a_sequence_is_remembered_until_many_others_have_ended() {
+        let mut streams = Streams::default();
+        let mut page: PageNo = 100_000;
+        while page < 102_000 {
+            page += fault(&mut streams, page);
+        }
+        let last = streams.streams.iter().map(|stream| stream.page).max().unwrap();
+        let reach = streams.reach(last);
+        assert!((2000..2000 + largest()).contains(&reach), "{reach}");
+        assert_eq!(streams.reach(page), reach, "it goes on");
+        assert_eq!(streams.reach(500_000), 0, "another");
+        // As many as replace all that are followed, whose patience is as long as their windows.
+        let others = |streams: &mut Streams, from: usize, count: usize| {
+            (from..from + count).for_each(|n| _ = fault(streams, 1_000_000 + n * 1000));
+        };
+        others(&mut streams, 0, 600);
+        assert!(streams.reach(500_000) > reach / 64, "{}", streams.reach(500_000));
+        others(&mut streams, 600, 1000);
+        assert!(streams.reach(500_000) < 64, "{}", streams.reach(500_000));
     }
 }

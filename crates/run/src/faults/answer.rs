@@ -232,7 +232,7 @@ fn fill(
     let page = filling.page;
     let mut part = filling.pages.clone();
     // Pages that come one by one benefit more from the room that copies would take.
-    let keeps = part.len() > 1 && shared.copies.keeps(&shared.budget);
+    let keeps = part.len() > 1 && shared.copies.keeps(&shared.budget, space.reach(page));
     let refused = loop {
         let (done, refused) = op(&part);
         let reached = part.start + done;
@@ -336,7 +336,9 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
         let is_read = read(shared, &loads, buffer);
         let mut space = managed.lock();
         space.end_load(number, &mut told.released);
-        if !is_read || !fill_ahead(shared, access, &mut space, &loads, buffer, &mut told.released) {
+        let keeps = shared.copies.keeps(&shared.budget, space.reach(page));
+        let read = Ahead { loads: &loads, buffer, keeps };
+        if !is_read || !fill_ahead(shared, access, &mut space, &read, &mut told.released) {
             break;
         }
         drop(space);
@@ -346,21 +348,27 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
     told.finish(shared);
 }
 
+/// Pages that were loaded ahead.
+struct Ahead<'a> {
+    loads: &'a Loads,
+    buffer: &'a [u8],
+    /// They leave copies in the store.
+    keeps: bool,
+}
+
 /// Fills in pages that were loaded ahead and are still missing; returns whether all of them are
 /// present.
 fn fill_ahead(
     shared: &Shared,
     access: &Access,
     space: &mut Held<'_>,
-    loads: &Loads,
-    buffer: &[u8],
+    &Ahead { loads, buffer, keeps }: &Ahead<'_>,
     released: &mut Released,
 ) -> bool {
     // Others may have taken the room since the load began.
     if loads.pages().len() > shared.budget.room() {
         return false;
     }
-    let keeps = shared.copies.keeps(&shared.budget);
     for run in space.still(loads) {
         let first = loads.pages()[run.start].0;
         let bytes = &buffer[run.start * page_len()..run.end * page_len()];

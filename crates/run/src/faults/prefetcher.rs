@@ -156,7 +156,8 @@ fn fill(
     mut bytes: &[u8],
     released: &mut Released,
 ) -> Option<Refused> {
-    let keeps = shared.copies.keeps(&shared.budget);
+    // Of no sequence that could be known to be longer than the limit.
+    let keeps = shared.copies.keeps(&shared.budget, 0);
     let mut most = bytes.len() / page_len();
     while !bytes.is_empty() {
         let (mut done, refused) = access.copy(first, &bytes[..bytes.len().min(most * page_len())]);

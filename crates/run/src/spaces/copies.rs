@@ -9,7 +9,8 @@
 //! Only pages that come together, in a sequence, leave copies. If a sequence is longer than the
 //! limit, none of its pages is resident when it comes round again, however many may be resident. If
 //! pages come one by one, a quarter less resident memory was measured to cause a quarter more
-//! faults, which cost more than the compressions that copies save.
+//! faults, which cost more than the compressions that copies save. So where room is tight
+//! ([`Budget::is_tight`]), only pages of a sequence leave copies that is longer than the limit.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -63,9 +64,12 @@ impl Copies {
         self.short.store(short, Ordering::Relaxed);
     }
 
-    /// Returns whether pages that come from the store now leave copies there.
-    pub(crate) fn keeps(&self, budget: &Budget) -> bool {
-        !self.short.load(Ordering::Relaxed) && budget.copies() < self.most(budget.limit())
+    /// Returns whether pages that come from the store now leave copies there; they belong to a
+    /// sequence of `reach` pages so far.
+    pub(crate) fn keeps(&self, budget: &Budget, reach: usize) -> bool {
+        (!budget.is_tight() || reach > budget.limit())
+            && !self.short.load(Ordering::Relaxed)
+            && budget.copies() < self.most(budget.limit())
     }
 
     /// Returns how many pages of memory copies may take.
@@ -128,13 +132,25 @@ mod tests {
     #[test]
     fn copies_are_kept_while_there_is_room_here_and_there() {
         let (copies, budget) = (Copies::default(), Budget::new(64 << 20, true));
-        assert!(copies.keeps(&budget));
+        let long = budget.limit() + 1;
+        assert!(copies.keeps(&budget, long));
         budget.set_copy_bytes(page_len() / 2);
         budget.change_copies(0, budget.limit());
         assert_eq!((budget.copies(), budget.charge()), (budget.limit() / 2, budget.limit() / 2));
-        assert!(!copies.keeps(&budget));
+        assert!(!copies.keeps(&budget, long));
         budget.change_copies(budget.limit(), 0);
         copies.set_short(true);
-        assert!(!copies.keeps(&budget));
+        assert!(!copies.keeps(&budget, long));
+    }
+
+    #[test]
+    fn where_room_is_tight_only_long_sequences_leave_copies() {
+        let (copies, large) = (Copies::default(), Budget::new(1 << 30, true));
+        assert!(copies.keeps(&large, 2));
+        let small = Budget::new(64 << 20, true);
+        assert!(!copies.keeps(&small, small.limit()) && copies.keeps(&small, small.limit() + 1));
+        // Under `auto` they take their room from the program, whatever the limit.
+        large.set_limit_together(1 << 30);
+        assert!(!copies.keeps(&large, 2) && copies.keeps(&large, large.limit() + 1));
     }
 }

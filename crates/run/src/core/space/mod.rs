@@ -231,6 +231,11 @@ impl Space {
         }
     }
 
+    /// Returns how many pages the sequence has covered that a fault at `page` belongs to.
+    pub(crate) fn reach(&self, page: PageNo) -> usize {
+        self.streams.reach(page)
+    }
+
     /// Records that a fault on `page` has filled in these pages; `keeps`: the store keeps their
     /// contents as copies, except for pages that usually change. Adds what they named to
     /// `released`.

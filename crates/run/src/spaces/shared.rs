@@ -65,6 +65,11 @@ const LOST: Duration = Duration::from_secs(2);
 /// How long a helper may take to end after it was killed.
 const ENDING: Duration = Duration::from_secs(5);
 
+/// The parts of the limit that the swap cache takes: where there is room, and where it is tight.
+/// What is taken back from it are pages that were picked too early, and many were because it took
+/// the room.
+const SWAP_CACHE: [usize; 2] = [16, 48];
+
 /// Most spaces in which pages that forks share are looked for.
 pub(crate) const RELATIVES: usize = 64;
 
@@ -169,7 +174,8 @@ impl Shared {
 
     /// Returns how many pages the swap cache may hold without pressure.
     pub(crate) fn swap_cache_max(&self) -> usize {
-        (self.budget.limit() / 16).min(pages_in(4 << 20))
+        let part = SWAP_CACHE[usize::from(self.budget.is_tight())];
+        (self.budget.limit() / part).min(pages_in(4 << 20))
     }
 
     /// Wakes the evictor if the charge is too high.

@@ -92,8 +92,9 @@ extern "C" fn on_sigbus(
     // SAFETY: same as above.
     let saved = unsafe { *errno };
     let others = Others::block();
-    // Positive: from the kernel. A signal that a process sent has no address.
-    let resolved = code > 0 && (installed.resolve)(address, writes(context));
+    // The kernel's for a missing page. A signal that a process sent has no address, and to touch
+    // memory again that is broken, or is not aligned as the processor wants it, does not help.
+    let resolved = code == libc::BUS_ADRERR && (installed.resolve)(address, writes(context));
     others.restore();
     // SAFETY: same as above.
     unsafe { *errno = saved };

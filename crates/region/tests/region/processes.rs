@@ -12,8 +12,9 @@ use super::{MIB, PAGE, Random, expect, fill, paged_out, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
-const SCENARIOS: [(&str, fn()); 12] = [
+const SCENARIOS: [(&str, fn()); 13] = [
     ("handler before", handler_before),
+    ("not aligned", not_aligned),
     ("no handler before", no_handler_before),
     ("sent signal", sent_signal),
     ("plain handler, once", plain_handler_once),
@@ -101,6 +102,32 @@ fn handler_before() {
 #[test]
 fn a_fault_of_others_goes_to_the_handler_that_was_there_before() {
     let output = run("handler before");
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+}
+
+/// A fault at an address of a region that is not one of a missing page: to try again would be to
+/// wait for ever.
+fn not_aligned() {
+    set_handler(libc::SIGBUS, exits, libc::SA_SIGINFO);
+    let region = paged_out(MIB);
+    expect(&region.as_slice::<u8>()[..PAGE], 0, 1);
+    EXPECTED.store(region.as_ptr().addr(), Ordering::Relaxed);
+    // SAFETY: zeros are a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    (info.si_signo, info.si_code) = (libc::SIGBUS, libc::BUS_ADRALN);
+    let address = (&raw mut info).wrapping_byte_add(2 * size_of::<u64>()).cast::<*mut u8>();
+    // SAFETY: where a fault has its address, which is aligned.
+    unsafe { address.write(region.as_ptr()) };
+    let (process, info) = (std::process::id(), &raw const info);
+    // SAFETY: asks for this thread's number.
+    let thread = unsafe { libc::gettid() };
+    // SAFETY: a signal for this thread, which may send one to itself with a code of the kernel's.
+    unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, libc::SIGBUS, info) };
+}
+
+#[test]
+fn a_fault_that_no_page_helps_goes_to_the_handler_that_was_there_before() {
+    let output = run("not aligned");
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
 

@@ -4,6 +4,7 @@
 //! - [`Uffd`]: the kernel reports missing pages, and puts pages there.
 //! - [`advice`]: pages are paged out or discarded.
 //! - [`page`]: page sizes.
+//! - [`Pagemap`]: which pages are there, and which of them are protected from writes.
 //! - [`policy`]: what is remembered of pages that left, and how long they stay when they are back.
 
 #![cfg(target_os = "linux")]
@@ -11,9 +12,11 @@
 pub mod advice;
 mod features;
 pub mod page;
+mod pagemap;
 pub mod policy;
 mod protect;
 mod uffd;
 
 pub use features::{Faults, Features};
+pub use pagemap::Pagemap;
 pub use uffd::{Event, MESSAGE, Partial, Uffd, given_up, messages};

@@ -12,9 +12,8 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
-use crate::sys::pagemap::Pagemap;
 use zfold_uffd::page::page_len;
-use zfold_uffd::{Event, Partial, Uffd};
+use zfold_uffd::{Event, Pagemap, Partial, Uffd};
 
 /// Messages that are read at once.
 const AT_ONCE: usize = 16;

@@ -3,7 +3,6 @@
 pub(crate) mod arch;
 pub(crate) mod inherited;
 pub(crate) mod malloc;
-pub(crate) mod pagemap;
 pub(crate) mod proc;
 pub(crate) mod process;
 pub(crate) mod procmap;

@@ -26,10 +26,9 @@ use crate::engine::{Engine, EngineOptions};
 use crate::figures::Figures;
 use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::spaces::managed::lock;
-use crate::sys::pagemap::Pagemap;
 use crate::sys::testing as sys;
 use zfold_uffd::page::page_len;
-use zfold_uffd::{Faults, Features, Uffd};
+use zfold_uffd::{Faults, Features, Pagemap, Uffd};
 
 pub(crate) const MIB: usize = 1 << 20;
 const STAGING: usize = 2 * MIB;

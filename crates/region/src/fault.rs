@@ -168,7 +168,7 @@ impl Core {
         let keys = self.claim_more(steps, was);
         let (key, pages) = (keys.start, keys.end - keys.start);
         let to = space.address_of(key);
-        let mut protected = false;
+        let mut protect = false;
         let counter = match was.state() {
             State::Stored => {
                 self.scratches.with(|scratch| {
@@ -181,12 +181,12 @@ impl Core {
                             Err(_) => die("cannot bring a page back", "its bytes are damaged"),
                         }
                     }
-                    let protect = self.frames.protects()
+                    protect = self.frames.protects()
                         && !steps.writes
                         && !self.changes(&keys)
                         && self.protection_pays();
                     let bytes = scratch.pages.bytes_mut(0..pages as usize);
-                    protected = self.frames.put(to, bytes, protect) == 0 && protect;
+                    self.frames.put(to, bytes, protect);
                 });
                 &self.counters.loads_total
             }
@@ -218,7 +218,8 @@ impl Core {
         self.returns.store(returns.bits(), Ordering::Relaxed);
         let stored = was.state() == State::Stored;
         for key in key..key + pages {
-            if protected {
+            if protect {
+                // Also one that was there already, which is found out when it leaves (word/W5).
                 // Cannot fail: this thread is in charge of the page.
                 let _ = self.page(key).change(Word::protected);
             }

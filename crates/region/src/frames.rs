@@ -3,13 +3,14 @@
 //! when.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-use crate::sys::map::{Mapping, can_drop_many, drop_many, is_there};
+use crate::sys::map::{Mapping, can_drop_many, drop_many, is_there, unmerge};
 use crate::sys::signal::die;
 use zfold_uffd::page::{is_zero, page_len};
-use zfold_uffd::{Partial, Uffd};
+use zfold_uffd::{Pagemap, Partial, Uffd};
 
 /// How often a move is retried when the kernel asks for it.
 const TRIES: u32 = 1000;
@@ -19,10 +20,14 @@ const TRIES: u32 = 1000;
 pub(super) struct Frames {
     uffd: Uffd,
     staging: Mapping,
+    /// Missing pages of the staging area read as zeros.
+    quiet: bool,
     /// Whether threads wait in the kernel for pages, and are to be woken.
     wakes: bool,
-    /// Whether pages can be protected from writes, and then dropped where they are.
-    protects: bool,
+    /// Says which pages the kernel protects, if pages can be protected and dropped where they are.
+    pagemap: Option<Pagemap>,
+    /// It has been wrong about a page that was protected: no others are from then on.
+    lost_mark: AtomicBool,
 }
 
 /// The result of moving pages out.
@@ -65,16 +70,42 @@ impl Frames {
         let quiet = uffd.register_quietly(&all).is_ok();
         if !quiet {
             // SAFETY: the area was made for this, and is only accessed where pages are.
-            unsafe { uffd.register(all) }?;
+            unsafe { uffd.register(all.clone()) }?;
         }
         // Otherwise it costs a call for each page, as moving does.
         let protects = protects && quiet && can_drop_many();
-        Ok(Self { uffd, staging, wakes, protects })
+        let pagemap = protects.then(Pagemap::open_own).and_then(Result::ok);
+        let pagemap = pagemap.filter(|pagemap| pagemap.protected(&all).is_ok());
+        Ok(Self { uffd, staging, quiet, wakes, pagemap, lost_mark: AtomicBool::new(false) })
     }
 
-    /// Whether pages can be protected from writes, and then dropped where they are.
+    /// Whether pages are to be protected from writes, to be dropped where they are.
     pub(super) fn protects(&self) -> bool {
-        self.protects
+        // Relaxed: what is dropped is asked about each time (word/W5).
+        self.pagemap.is_some() && !self.lost_mark.load(Ordering::Relaxed)
+    }
+
+    /// Has pages no longer merged with equal ones by the kernel, which forgets the protection of
+    /// those that it merges and refuses to move them. Returns whether that holds until a thread of
+    /// the process asks for merging once more.
+    pub(super) fn part(&self, pages: &Range<usize>) -> bool {
+        unmerge(pages)
+    }
+
+    /// Returns those of some pages that the kernel protects from writes, in order; none if it does
+    /// not say.
+    pub(super) fn protected(&self, pages: &Range<usize>) -> Vec<Range<usize>> {
+        let asked = self.pagemap.as_ref().and_then(|pagemap| pagemap.protected(pages).ok());
+        asked.unwrap_or_default()
+    }
+
+    /// A page that came protected was not found to be so. If it is there at all, which it is not if
+    /// its owner has dropped it, some part of the system takes protection away, and may do so
+    /// again.
+    pub(super) fn unprotected(&self, page: usize) {
+        if is_there(page) {
+            self.lost_mark.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn uffd(&self) -> &Uffd {
@@ -87,20 +118,20 @@ impl Frames {
     /// The system's.
     pub(super) fn adopt(&self, map: &Mapping) -> std::io::Result<()> {
         let all = map.range(0..map.len() / page_len());
-        match self.protects {
+        match &self.pagemap {
             // SAFETY: as below.
-            true => unsafe { self.uffd.register_protecting(&all) },
+            Some(_) => unsafe { self.uffd.register_protecting(&all) },
             // SAFETY: the mapping was made for this, and every fault in it is resolved until it is
             // unmapped.
-            false => unsafe { self.uffd.register(all) },
+            None => unsafe { self.uffd.register(all) },
         }
     }
 
     /// Fills missing pages from `to` on, protected from writes or not. The caller is in charge of
-    /// them (word/W1). Returns how many were already there, which only happens if their owner has
-    /// changed the mapping.
-    pub(super) fn put(&self, to: usize, pages: &[u8], protected: bool) -> usize {
-        let (mut at, mut there, mut step) = (0, 0, pages.len());
+    /// them (word/W1). Pages that are there already, which they only are if their owner has changed
+    /// the mapping, stay as they are.
+    pub(super) fn put(&self, to: usize, pages: &[u8], protected: bool) {
+        let (mut at, mut step) = (0, pages.len());
         while at < pages.len() {
             let some = &pages[at..pages.len().min(at + step)];
             let result = match protected {
@@ -117,10 +148,7 @@ impl Frames {
             at += done;
             match error {
                 Errno::AGAIN => rustix::thread::sched_yield(),
-                Errno::EXIST => {
-                    there += 1;
-                    at += page_len();
-                }
+                Errno::EXIST => at += page_len(),
                 // Its owner has split the mapping, for example by mprotect: no call crosses the
                 // border.
                 Errno::NOENT if some.len() > page_len() => step = page_len(),
@@ -131,7 +159,6 @@ impl Frames {
                 ),
             }
         }
-        there
     }
 
     /// Allows writes to pages, and wakes the threads that wait for that. The caller is in charge of
@@ -152,9 +179,9 @@ impl Frames {
         }
     }
 
-    /// Drops protected pages in their places, which the caller is in charge of; `true` for each
-    /// range that was dropped. Of others, of which their owner has locked or changed a part, some
-    /// pages may be gone; a single page is not.
+    /// Drops pages in their places, which the caller is in charge of and which are
+    /// [`protected`](Self::protected); `true` for each range that was dropped. Of others, of which
+    /// their owner has locked or changed a part, some pages may be gone; a single page is not.
     pub(super) fn drop_places(&self, ranges: &[Range<usize>]) -> Vec<bool> {
         // SAFETY: the store has what is dropped, and no thread can write there meanwhile (word/W5);
         // those that read see the page before, or wait until the caller is done.
@@ -173,6 +200,11 @@ impl Frames {
     pub(super) fn take_out(&self, from: usize, slots: Range<usize>) -> Moved {
         let to = self.staging.range(slots.clone()).start;
         self.take(to, from, slots.len(), |done| {
+            // Where it cannot be read if it is missing. What the system has swapped out meanwhile
+            // counts as missing there.
+            if !self.quiet && !is_there(to + done * page_len()) {
+                return false;
+            }
             let slot = slots.start + done..slots.start + done + 1;
             let filled = !is_zero(self.staged(slot.clone()));
             if !filled {
@@ -186,16 +218,17 @@ impl Frames {
 
     /// Moves a page back from its slot; the caller is in charge of it.
     pub(super) fn take_back(&self, slot: usize, to: usize) -> bool {
-        let from = self.staging.range(slot..slot + 1).start;
-        let moved = self.take(to, from, 1, |_| true);
+        let from = self.staging.range(slot..slot + 1);
+        self.part(&from);
+        let moved = self.take(to, from.start, 1, |_| is_there(to));
         if moved.done == 1 {
             self.wake(to);
         }
         moved.done == 1
     }
 
-    /// `is_it` returns whether a page found at the destination is the one whose move was not
-    /// reported; if not, it empties the destination.
+    /// `is_it` returns whether the destination has the page, whose move was not reported; if not,
+    /// it empties the destination.
     fn take(&self, to: usize, from: usize, count: usize, is_it: impl Fn(usize) -> bool) -> Moved {
         let (mut done, mut step, mut tries, page) = (0, count, 0, page_len());
         while done < count {
@@ -221,7 +254,7 @@ impl Frames {
                     continue;
                 }
                 // It was moved, which was not reported (`Uffd::take_whole`).
-                _ if is_there(to + done * page) && is_it(done) => {
+                _ if is_it(done) => {
                     done += 1;
                     continue;
                 }

@@ -2,6 +2,12 @@
 //! one call; the others are moved to the staging area, a call for each run of neighbours.
 //!
 //! Only the thread that holds the hand does so (evict/E1).
+//!
+//! - L1: a page is dropped in its place only if the kernel protects it. That is asked after the
+//!   word (`dropping`), so no thread allows writes meanwhile, and after the pages were taken out of
+//!   merging (KSM), by which alone the kernel forgets protection (docs/design/marks.md): what is
+//!   protected then faults until it is dropped. The others stay, with their copies, and are moved
+//!   and compared.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,7 +17,6 @@ use super::evict::Hand;
 use super::frames::Stays;
 use super::space::Space;
 use super::word::{State, Word};
-use zfold_uffd::page::page_len;
 
 /// Pages in ascending order, as few ranges as possible.
 #[derive(Debug, Default)]
@@ -20,7 +25,26 @@ struct Runs {
     pages: u32,
 }
 
+/// Returns whether an address lies in one of some ranges in ascending order.
+fn is_in(ranges: &[Range<usize>], address: usize) -> bool {
+    let behind = ranges.partition_point(|range| range.start <= address);
+    ranges[..behind].last().is_some_and(|range| range.contains(&address))
+}
+
 impl Runs {
+    fn keys(&self) -> impl Iterator<Item = u32> {
+        self.runs.iter().cloned().flatten()
+    }
+
+    /// Returns the pages for which `is_first` holds, and the others.
+    fn split(&self, is_first: impl Fn(u32) -> bool) -> (Self, Self) {
+        let mut both = (Self::default(), Self::default());
+        for key in self.keys() {
+            if is_first(key) { both.0.push(key) } else { both.1.push(key) }
+        }
+        both
+    }
+
     fn push(&mut self, key: u32) {
         self.pages += 1;
         match self.runs.last_mut() {
@@ -54,8 +78,26 @@ impl Core {
             }
             key += 1;
         }
-        // First, since nobody can write to them until they have left.
+        if drops.pages + moves.pages == 0 {
+            return (key, 0);
+        }
+        // The copies are the pages, unless they stay.
+        self.copies.fetch_sub(drops.pages.into(), Ordering::Relaxed);
+        self.stored.fetch_add(drops.pages.into(), Ordering::Relaxed);
+        // L1: in this order, after the words.
+        let span = space.addresses_of(&(keys.start..key));
+        let apart = self.frames.part(&span);
+        let asks = apart && drops.pages > 0;
+        let protected = if asks { self.frames.protected(&span) } else { Vec::new() };
+        let (drops, doubtful) = drops.split(|key| is_in(&protected, space.address_of(key)));
         let mut gone = self.drop_runs(space, &drops.runs);
+        for key in doubtful.keys() {
+            self.frames.unprotected(space.address_of(key));
+            self.keep(key);
+            if moves.pages < slots {
+                moves.push(key);
+            }
+        }
         for run in moves.runs {
             gone += self.move_leaving(space, run);
         }
@@ -79,18 +121,18 @@ impl Core {
         moved
     }
 
-    /// Drops pages where they are, which this thread has begun to drop (word/W5); returns how many
-    /// went.
+    /// A page that this thread has begun to drop stays, and so does its copy.
+    fn keep(&self, key: u32) {
+        self.settle(key, State::Resident, 0, true);
+    }
+
+    /// Drops pages where they are, which this thread has begun to drop (L1); returns how many went.
     fn drop_runs(&self, space: &Space, runs: &[Range<u32>]) -> u32 {
         if runs.is_empty() {
             return 0;
         }
         let mut gone = 0;
         for (keys, dropped) in runs.iter().zip(self.drop_places(space, runs)) {
-            // The copies are the pages, unless they stay.
-            let count = keys.len() as u64;
-            self.copies.fetch_sub(count, Ordering::Relaxed);
-            self.stored.fetch_add(count, Ordering::Relaxed);
             if dropped {
                 keys.clone().for_each(|key| self.dropped(key));
                 gone += keys.len() as u32;
@@ -104,7 +146,7 @@ impl Core {
                     gone += 1;
                 } else {
                     self.counters.busy_pages_total.add(1);
-                    self.settle(key, State::Resident, 0, true);
+                    self.keep(key);
                 }
             }
         }
@@ -115,11 +157,8 @@ impl Core {
     }
 
     fn drop_places(&self, space: &Space, runs: &[Range<u32>]) -> Vec<bool> {
-        let addresses = |keys: &Range<u32>| {
-            let start = space.address_of(keys.start);
-            start..start + keys.len() * page_len()
-        };
-        self.frames.drop_places(&runs.iter().map(addresses).collect::<Vec<_>>())
+        let addresses: Vec<_> = runs.iter().map(|keys| space.addresses_of(keys)).collect();
+        self.frames.drop_places(&addresses)
     }
 
     /// A page was dropped in its place.

@@ -37,7 +37,8 @@
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
 //!   it or waits until it is back. The kernel refuses pages that a device uses, and these stay.
 //!   A page that did not change last time comes back protected from writes (`UFFDIO_COPY_MODE_WP`),
-//!   and is dropped when it leaves before a write: then its copy is the page (word/W5).
+//!   and is dropped when it leaves before a write: then its copy is the page (word/W5). The kernel
+//!   is asked about the protection each time (leave/L1).
 //! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits on
 //!   a small stack (signal/H1 to H3). It waits only for threads that never touch a region, which
 //!   evict, and for threads on this same path.

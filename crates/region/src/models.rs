@@ -1,4 +1,4 @@
-//! Models of word/W1 to W5: loom explores every interleaving of the threads that touch
+//! Models of word/W1 to W5 and leave/L1: loom explores every interleaving of the threads that touch
 //! one page.
 //!
 //! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`
@@ -6,7 +6,7 @@
 //! reader beside a writer is a failure.
 
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::word::{Page, State, Word};
@@ -22,6 +22,8 @@ struct World {
     digest: AtomicU32,
     /// The processor refuses writes to `place`: the page is protected, or was dropped.
     refuses: AtomicBool,
+    /// The kernel may merge the page with an equal one. Locked while it changes the page's entry.
+    merges: Mutex<bool>,
 }
 
 /// What the page holds.
@@ -42,6 +44,7 @@ impl World {
             entry: AtomicU32::new(NOTHING),
             digest: AtomicU32::new(NOTHING),
             refuses: AtomicBool::new(false),
+            merges: Mutex::new(false),
         };
         world.page().change(Word::arriving).unwrap();
         world.page().settle(State::Staged, 0, false);
@@ -168,22 +171,19 @@ impl World {
         self.page().settle(State::Resident, 0, true);
     }
 
-    /// The program writes to the page, wherever it is.
+    /// The program writes to the page, wherever it is. The processor does not look at words.
     fn write(&self, to: u32) {
-        loop {
+        while self.refuses.load(Ordering::Acquire) {
             let word = self.page().load();
-            if !word.is_there() {
-                if matches!(word.state(), State::Stored) {
-                    self.fault();
-                }
-            } else if !self.refuses.load(Ordering::Acquire) {
-                return Self::set(&self.place, to);
+            if matches!(word.state(), State::Stored) {
+                self.fault();
             } else if word.is_protected() && self.page().step(word, word.claimed()) {
                 self.refuses.store(false, Ordering::Release);
                 self.page().settle(State::Resident, 0, false);
             }
             thread::yield_now();
         }
+        Self::set(&self.place, to);
     }
 
     /// The mover drops the page where it is.
@@ -193,6 +193,77 @@ impl World {
             self.page().settle(State::Stored, 0, false);
         }
     }
+}
+
+/// How the mover drops a page that the kernel may merge.
+#[derive(Clone, Copy, PartialEq)]
+enum Drops {
+    /// After the word it ends merging, and then asks for the protection.
+    Asks,
+    /// It asks, and leaves merging on.
+    AsksOnly,
+    /// It does not ask.
+    Believes,
+}
+
+impl World {
+    /// The kernel merges the page, if it is there, and forgets its protection.
+    fn merge(&self) {
+        let merges = self.merges.lock().unwrap();
+        if *merges && !matches!(self.page().load().state(), State::Stored) {
+            self.refuses.store(false, Ordering::Release);
+        }
+    }
+
+    /// The mover drops the page where it is, or lets it stay, with its copy.
+    fn drop_merged(&self, how: Drops) {
+        if self.page().change(Word::dropping).is_err() {
+            return;
+        }
+        if how == Drops::Asks {
+            *self.merges.lock().unwrap() = false;
+        }
+        if how == Drops::Believes || self.refuses.load(Ordering::Acquire) {
+            let _entry = self.merges.lock().unwrap();
+            Self::set(&self.place, NOTHING);
+            self.refuses.store(true, Ordering::Release);
+            self.page().settle(State::Stored, 0, false);
+        } else {
+            self.page().settle(State::Resident, 0, true);
+        }
+    }
+}
+
+/// A page that came back protected is merged, written and dropped.
+fn dropped_while_it_is_merged(how: Drops) {
+    model(move |world| {
+        world.store(0, same, Word::stored);
+        *world.merges.lock().unwrap() = true;
+        world.fault_protected();
+        let mover = beside(&world, move |world| world.drop_merged(how));
+        let kernel = beside(&world, |world| world.merge());
+        world.write(CONTENT + 1);
+        mover.join().unwrap();
+        kernel.join().unwrap();
+        assert_eq!(world.fault(), CONTENT + 1, "the write was lost");
+    });
+}
+
+#[test]
+fn a_page_that_is_merged_takes_no_write_with_it() {
+    dropped_while_it_is_merged(Drops::Asks);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_twin_that_believes_in_protection_is_caught() {
+    dropped_while_it_is_merged(Drops::Believes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_twin_that_asks_and_leaves_merging_on_is_caught() {
+    dropped_while_it_is_merged(Drops::AsksOnly);
 }
 
 /// A page that is protected since it came from the store is dropped while it is written.

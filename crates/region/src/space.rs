@@ -87,6 +87,12 @@ impl Space {
         self.base + (key - self.first) as usize * page_len()
     }
 
+    /// Addresses of the pages of some keys, which are the region's.
+    pub(super) fn addresses_of(&self, keys: &Range<u32>) -> Range<usize> {
+        let start = self.address_of(keys.start);
+        start..start + keys.len() * page_len()
+    }
+
     /// Returns the pages to bring for a touch of `key`, that one first: more and more of them if it
     /// continues a sequence.
     pub(super) fn window(&self, key: u32) -> Steps {

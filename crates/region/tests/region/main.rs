@@ -5,6 +5,8 @@
 //! - `heap`: blocks of any size out of few regions
 //! - `system`: system calls, pins, what the owner does to the mapping
 //! - `protected`: pages that nobody has written since they came back
+//! - `merged`: pages that the kernel merges with equal ones meanwhile (KSM)
+//! - `marks`: whatever else could take protection away, all at once
 //! - `processes`: what happens in processes of their own: signals, forks, ends
 //! - `threads`: faults that threads of the memory resolve
 
@@ -12,6 +14,8 @@ mod contents;
 mod copies;
 mod heap;
 mod hot;
+mod marks;
+mod merged;
 mod processes;
 mod protected;
 mod system;

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use zfold_region::{Memory, MemoryOptions, Region, RegionError};
 
-use super::{MIB, PAGE, Random, expect, fill, paged_out, small};
+use super::{MIB, PAGE, Random, expect, fill, marks, merged, paged_out, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
-const SCENARIOS: [(&str, fn()); 13] = [
+const SCENARIOS: [(&str, fn()); 17] = [
     ("handler before", handler_before),
     ("not aligned", not_aligned),
     ("no handler before", no_handler_before),
@@ -26,6 +26,10 @@ const SCENARIOS: [(&str, fn()); 13] = [
     ("handler touches", handler_touches),
     ("handler interrupts calls", handler_interrupts_calls),
     ("many regions", many_regions),
+    ("merged from the beginning", merged::from_the_beginning),
+    ("merged by the process", merged::by_the_process),
+    ("merged by advice", merged::by_advice),
+    ("marks", marks::scenario),
 ];
 
 fn run(scenario: &str) -> Output {
@@ -42,7 +46,7 @@ fn child() {
     run();
 }
 
-fn succeeds(scenario: &str) {
+pub(super) fn succeeds(scenario: &str) {
     let output = run(scenario);
     assert!(output.status.success(), "{output:?}");
 }

@@ -10,19 +10,27 @@ use zfold_region::{FaultMode, Region};
 
 use super::{MIB, PAGE, Random, expect, fill, once, read, skip, write};
 
-/// Returns whether each page of a region is there and protected from writes.
-fn protected(region: &Region) -> Vec<bool> {
-    /// The bits of an entry: the page is there, and protected by userfaultfd.
-    const THERE: u64 = 1 << 63;
-    const PROTECTED: u64 = 1 << 57;
+/// The bits of an entry: the page is there, and protected by userfaultfd.
+const THERE: u64 = 1 << 63;
+const PROTECTED: u64 = 1 << 57;
+
+/// Returns whether the entry of each page of a region has all of some bits.
+fn have(region: &Region, bits: u64) -> Vec<bool> {
     let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
     let mut entries = vec![0; region.len() / PAGE * 8];
     pagemap.read_exact_at(&mut entries, (region.as_ptr().addr() / PAGE * 8) as u64).unwrap();
-    let both = |entry: &[u8]| {
-        let entry = u64::from_ne_bytes(entry.try_into().unwrap());
-        entry & THERE != 0 && entry & PROTECTED != 0
-    };
-    entries.chunks_exact(8).map(both).collect()
+    let all = |entry: &[u8]| u64::from_ne_bytes(entry.try_into().unwrap()) & bits == bits;
+    entries.chunks_exact(8).map(all).collect()
+}
+
+/// Returns whether each page of a region is there.
+pub(super) fn there(region: &Region) -> Vec<bool> {
+    have(region, THERE)
+}
+
+/// Returns whether each page of a region is there and protected from writes.
+fn protected(region: &Region) -> Vec<bool> {
+    have(region, THERE | PROTECTED)
 }
 
 fn count(region: &Region) -> usize {
@@ -160,6 +168,22 @@ fn pinned_pages_can_be_written() {
     drop(pin);
     region.pageout(..).unwrap();
     assert!(region.as_mut_slice::<u8>()[bytes].iter().all(|&byte| byte == 7));
+}
+
+/// Pages that their owner drops by `madvise` are zeros: the copy does not come back in their place.
+#[test]
+fn protected_pages_that_are_dropped_behind_our_back_are_zeros() {
+    let test = "protected_pages_that_are_dropped_behind_our_back_are_zeros";
+    let Some(region) = protecting(test, FaultMode::InThread) else { return };
+    let there = protected(&region);
+    // SAFETY: gives up contents of the region, which nobody else uses.
+    let dropped =
+        unsafe { libc::madvise(region.as_ptr().cast(), region.len(), libc::MADV_DONTNEED) };
+    assert_eq!(dropped, 0);
+    region.pageout(..).unwrap();
+    let pages = region.as_slice::<u8>().chunks(PAGE).zip(there);
+    let zeros = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+    assert!(pages.filter(|(_, there)| *there).all(|(page, _)| zeros(page)));
 }
 
 /// Pages that their owner locks in memory stay until they are unlocked, as they are.

@@ -6,14 +6,20 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::skip::is_root;
 
-use crate::common::assert_line;
+use crate::common::{assert_line, skip};
 use crate::contrib;
 use crate::release::Release;
 
 fn install(from: &str, to: &Path) -> Output {
+    installing(from, to).output().expect("it starts")
+}
+
+fn installing(from: &str, to: &Path) -> Command {
     let mut command = Command::new(contrib("devcontainer/zfold/install.sh"));
-    command.env("FROM", from).env("TO", to).output().expect("it starts")
+    command.env("FROM", from).env("TO", to);
+    command
 }
 
 fn said(output: &Output) -> String {
@@ -28,19 +34,50 @@ fn assert_installed(to: &Path) {
     assert!(output.stdout.starts_with(b"zfold "), "{}", said(&output));
 }
 
+/// Installs twice: an update is the same.
+fn install_twice(from: &str, certificate: &Path) {
+    let to = tempdir().expect("a folder");
+    for _ in 0..2 {
+        let mut command = installing(from, &to.path().join("bin"));
+        let output = command.env("CURL_CA_BUNDLE", certificate).output().expect("it starts");
+        assert!(output.status.success(), "{from}: {}", said(&output));
+        assert_installed(&to.path().join("bin"));
+    }
+}
+
 #[test]
 fn a_release_is_installed_from_a_folder_and_from_a_url() {
+    let test = "a_release_is_installed_from_a_folder_and_from_a_url";
     let release = Release::new();
-    let folder = release.folder().display().to_string();
-    for from in [folder, release.serve()] {
-        let to = tempdir().expect("a folder");
-        // Twice: an update is the same.
-        for _ in 0..2 {
-            let output = install(&from, &to.path().join("bin"));
-            assert!(output.status.success(), "{from}: {}", said(&output));
-            assert_installed(&to.path().join("bin"));
-        }
+    install_twice(release.folder().to_str().expect("text"), Path::new("/dev/null"));
+    if Command::new("curl").arg("--version").output().is_err() {
+        return skip(test, "no curl");
     }
+    let Some(served) = release.serve() else { return skip(test, "no python3") };
+    install_twice(&served.address, &served.certificate());
+    // Nothing comes by http, neither by itself nor after a redirect.
+    let to = tempdir().expect("a folder");
+    assert_line(&install(&served.plain, to.path()), 1, &["give FROM an https URL"]);
+    let mut away = installing(&format!("{}/away", served.address), to.path());
+    let output = away.env("CURL_CA_BUNDLE", served.certificate()).output().expect("it starts");
+    assert!(!output.status.success() && said(&output).contains("is it a release of zfold?"));
+    assert_eq!(fs::read_dir(to.path()).expect("a folder").count(), 0);
+}
+
+/// Of a forger who has changed the sums, too.
+#[test]
+fn an_archive_of_another_sum_than_the_given_one_is_refused() {
+    let release = Release::new();
+    let from = release.folder().to_str().expect("text").to_owned();
+    let to = tempdir().expect("a folder");
+    let mut other = installing(&from, to.path());
+    let output = other.env("SHA256", "0".repeat(64)).output().expect("it starts");
+    assert_line(&output, 1, &["is another one than expected"]);
+    assert_eq!(fs::read_dir(to.path()).expect("a folder").count(), 0);
+    let mut same = installing(&from, to.path());
+    let output = same.env("SHA256", release.sum()).output().expect("it starts");
+    assert!(output.status.success(), "{}", said(&output));
+    assert_installed(to.path());
 }
 
 #[test]
@@ -93,13 +130,45 @@ fn the_action_installs_for_its_job_and_says_what_is_missing() {
     assert!(said(&output).contains("userfaultfd"), "{}", said(&output));
 }
 
+/// A system without ACLs, on which the device is opened to all.
+#[test]
+fn the_action_says_so_if_it_opens_the_device_to_all() {
+    let test = "the_action_says_so_if_it_opens_the_device_to_all";
+    if !is_root() || !Path::new("/dev/userfaultfd").exists() {
+        return skip(test, "needs root, another user, and /dev/userfaultfd");
+    }
+    let job = tempdir().expect("a folder");
+    let script = "set -e; cd \"$0\"; chmod 777 .; cp -r \"$1/action\" \"$1/devcontainer\" .; \
+                  cp -r \"$2\" release; chmod -R a+rX .; mkdir bin; \
+                  printf '#!/bin/sh\\ntest \"$2\" != setfacl\\n' >bin/sudo; chmod 755 bin/sudo; \
+                  PATH=$0/bin:$PATH exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+                  action/setup";
+    let release = Release::new();
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .args([job.path(), &contrib(""), release.folder()])
+        .env("GITHUB_PATH", job.path().join("paths"))
+        .env("RUNNER_TEMP", job.path())
+        .env("FROM", job.path().join("release"))
+        .output()
+        .expect("a shell");
+    if said(&output).contains("setpriv: not found") {
+        return skip(test, "no setpriv");
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    let warned = said(&output).lines().any(|line| {
+        line.starts_with("::warning::zfold: no ACL") && line.contains("all users of this machine")
+    });
+    assert!(warned, "{}", said(&output));
+}
+
 #[test]
 fn the_feature_has_the_options_that_its_script_reads() {
     let text = fs::read(contrib("devcontainer/zfold/devcontainer-feature.json")).expect("text");
     let feature: Value = serde_json::from_slice(&text).expect("JSON");
     let script = fs::read_to_string(contrib("devcontainer/zfold/install.sh")).expect("text");
     let options = feature["options"].as_object().expect("options");
-    assert_eq!(options.len(), 2);
+    assert_eq!(options.len(), 3);
     for option in options.keys() {
         // A feature gets each option as a variable in capitals.
         let variable = format!("${{{}:-", option.to_uppercase());

@@ -2,10 +2,9 @@
 //! is tested, and a server for it.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -42,29 +41,74 @@ impl Release {
         archive.expect("it was made").path()
     }
 
-    /// Serves the files by HTTP as long as this process lives; returns the address.
-    pub(crate) fn serve(&self) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let folder = self.folder().to_owned();
-        std::thread::spawn(move || {
-            for mut client in listener.incoming().flatten() {
-                let mut lines = BufReader::new(&client).lines().map_while(Result::ok);
-                let wanted = lines.next().unwrap_or_default();
-                lines.take_while(|line| !line.is_empty()).for_each(drop);
-                let name = wanted.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
-                let (status, body) = match fs::read(folder.join(name)) {
-                    Ok(body) => ("200 OK", body),
-                    Err(_) => ("404 Not Found", Vec::new()),
-                };
-                let head = format!(
-                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    body.len()
-                );
-                // A client that is gone wants nothing.
-                let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(&body));
-            }
-        });
-        address
+    /// Returns the sum of the archive.
+    pub(crate) fn sum(&self) -> String {
+        let sums = fs::read_to_string(self.folder().join("SHA256SUMS")).expect("text");
+        let line = sums.lines().find(|line| line.ends_with(".tar.gz")).expect("a sum");
+        line.split(' ').next().expect("a word").to_owned()
+    }
+
+    /// Serves the files by https; `None` without Python.
+    pub(crate) fn serve(&self) -> Option<Served> {
+        let name = "localhost".to_owned();
+        let made = rcgen::generate_simple_self_signed([name]).expect("a certificate");
+        let folder = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = (folder.path().join("certificate"), folder.path().join("key"));
+        fs::write(&certificate, made.cert.pem()).expect("written");
+        fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        let mut server = Command::new("python3");
+        server.args(["-c", SERVER]).arg(self.folder()).arg(&certificate).arg(&key);
+        let mut child = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        let mut ports = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut ports).expect("text");
+        let (safe, plain) = ports.trim().split_once(' ')?;
+        let address = format!("https://localhost:{safe}");
+        Some(Served { child, folder, address, plain: format!("http://localhost:{plain}") })
+    }
+}
+
+/// Serves a folder by https and by http, and prints both ports. Below `/away`, https leads to http.
+const SERVER: &str = r#"
+import functools, http.server, ssl, sys, threading
+folder, certificate, key = sys.argv[1:]
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if not self.path.startswith("/away/"):
+            return super().do_GET()
+        self.send_response(302)
+        self.send_header("Location", "http://localhost:%d%s" % (plain.server_port, self.path[5:]))
+        self.end_headers()
+serve = functools.partial(Handler, directory=folder)
+plain, safe = (http.server.ThreadingHTTPServer(("localhost", 0), serve) for _ in range(2))
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate, key)
+safe.socket = context.wrap_socket(safe.socket, server_side=True)
+print(safe.server_port, plain.server_port, flush=True)
+threading.Thread(target=plain.serve_forever, daemon=True).start()
+safe.serve_forever()
+"#;
+
+/// A server of a release; ends with this.
+pub(crate) struct Served {
+    child: Child,
+    folder: TempDir,
+    /// Its address.
+    pub(crate) address: String,
+    /// The same without TLS.
+    pub(crate) plain: String,
+}
+
+impl Served {
+    /// Returns the file of the certificate that clients must trust.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -58,12 +58,12 @@ Exit status: 0 done, 1 failed, 2 wrong usage.";
 pub(super) const SEND_EXAMPLES: &str = "\
 Examples:
   Restore a machine, all pages first:
-    ch-remote --api-socket=API receive-migration receiver_url=unix:/tmp/restore &
-    zfold guest send vm /tmp/restore --resume
+    ch-remote --api-socket=API receive-migration receiver_url=unix:$XDG_RUNTIME_DIR/restore &
+    zfold guest send vm $XDG_RUNTIME_DIR/restore --resume
   Restore it, and put in pages as it needs them:
     ch-remote --api-socket=API \\
-      receive-migration receiver_url=unix:/tmp/restore,memory_mode=postcopy &
-    zfold guest send vm /tmp/restore --resume --on-demand
+      receive-migration receiver_url=unix:$XDG_RUNTIME_DIR/restore,memory_mode=postcopy &
+    zfold guest send vm $XDG_RUNTIME_DIR/restore --resume --on-demand
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 

@@ -1,7 +1,5 @@
 //! Where the sockets of a guest server lie, and who may connect.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -51,10 +49,9 @@ impl Places {
             None => elsewhere(name).map_err(|failure| failure.line().to_owned())?,
         };
         let failed = |error: &dyn std::fmt::Display| format!("image {name}: {error}");
-        let bound = Listener::bind(&Address::Unix(path.clone())).map_err(|error| failed(&error))?;
+        let bound = Listener::bind_for(&Address::Unix(path.clone()), self.mode);
+        let bound = bound.map_err(|error| failed(&error))?;
         let Listener::Unix(listener, file) = bound else { unreachable!("a path was asked for") };
-        let permissions = Permissions::from_mode(self.mode);
-        fs::set_permissions(&path, permissions).map_err(|error| failed(&error))?;
         Ok((path, listener, file))
     }
 }

@@ -5,14 +5,16 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
 use zfold_testing::machines::{
     self, ABANDON, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine, Received, Sender,
 };
+use zfold_testing::skip::is_root;
 use zfold_testing::wait_until;
 
+use crate::common::skip;
 use crate::server::{Server, memory};
 use crate::survival::kill;
 
@@ -178,6 +180,42 @@ fn what_cannot_be_saved_or_restored_is_refused_in_a_line() {
     // The name is free.
     save(&server, &machine, &["web"]);
     server.refused(&["guest", "send", "web", nobody], &["receive-migration first"]);
+    server.end();
+}
+
+/// Listens at a path, says so, and waits for a first byte.
+const LISTENER: &str = "\
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen()
+print('ready', flush=True)
+print(s.accept()[0].recv(1), flush=True)";
+
+/// In a folder where all may write, another user may listen first.
+#[test]
+fn no_other_user_gets_a_machine() {
+    let test = "no_other_user_gets_a_machine";
+    if !is_root() {
+        return skip(test, "needs root, and another user");
+    }
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    save(&server, &Machine::new(10, 1), &["web"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("its mode");
+    let socket = folder.path().join("restore");
+    let mut listener = Command::new("setpriv");
+    listener.args(["--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c", LISTENER]);
+    let listener = listener.arg(&socket).stdout(Stdio::piped()).spawn();
+    let Ok(mut listener) = listener else { return skip(test, "no setpriv") };
+    let mut lines = BufReader::new(listener.stdout.take().expect("a pipe")).lines();
+    if lines.next().and_then(Result::ok).is_none_or(|line| line != "ready") {
+        return skip(test, "no python3");
+    }
+    let path = socket.to_str().expect("text");
+    server.refused(&["guest", "send", "web", path], &["user 65534 listens at", "run the VMM as"]);
+    assert_eq!(lines.next().expect("a line").expect("text"), "b''", "it has got something");
+    listener.wait().expect("it ends");
     server.end();
 }
 

@@ -15,6 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 use thiserror::Error;
 
 use super::demand::{Demand, OnDemand};
@@ -74,6 +76,12 @@ pub enum RestoreError {
     /// There is nobody to send it to.
     #[error("no cloud-hypervisor listens at {0} ({1}): start receive-migration first")]
     Nobody(PathBuf, io::Error),
+    /// Another user listens there: path and number.
+    #[error(
+        "user {1} listens at {0}, who would get the machine's memory: run the VMM as the user of \
+         this server, and let only that user write to the socket's folder"
+    )]
+    Stranger(PathBuf, u32),
     /// The VMM does not take it.
     #[error("cloud-hypervisor did not take the machine: {0}")]
     Broken(#[from] Broken),
@@ -119,7 +127,12 @@ pub fn restore(
     }
     let connect = || {
         let failed = |error| RestoreError::Nobody(socket.into(), error);
-        UnixStream::connect(socket).map_err(failed)
+        let stream = UnixStream::connect(socket).map_err(failed)?;
+        let user = socket_peercred(&stream).map_err(io::Error::from)?.uid;
+        match user.is_root() || user == geteuid() {
+            true => Ok(stream),
+            false => Err(RestoreError::Stranger(socket.into(), user.as_raw())),
+        }
     };
     let peer = Peer::new(connect()?, PATIENCE);
     let files = files(&layout)?;

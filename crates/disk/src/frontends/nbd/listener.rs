@@ -4,16 +4,17 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{FileType, Mode, OFlags, chmod, fchmod, fstat, open};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use rustix::process::geteuid;
 use thiserror::Error;
 
 use super::socket::Socket;
@@ -120,9 +121,21 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        let meta = fs::symlink_metadata(path)?;
-        Ok(Self { path: path.into(), device: meta.dev(), inode: meta.ino() })
+    /// Returns the file of a socket that was just bound, with the permissions that the umask has
+    /// taken from it. By then others who may write to the folder may have put another file there.
+    fn new(path: &Path, mode: Mode) -> io::Result<Self> {
+        let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = fstat(&file)?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if kind != FileType::Socket || found.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other("another file has taken its place"));
+        }
+        let file_of_it = Self { path: path.into(), device: found.st_dev, inode: found.st_ino };
+        if Mode::from_raw_mode(found.st_mode) != mode {
+            // The very file, wherever its name leads by now.
+            chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
+        }
+        Ok(file_of_it)
     }
 }
 
@@ -144,13 +157,23 @@ impl Listener {
     /// # Errors
     /// [`ListenError`]; nothing is left behind.
     pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        Self::bind_for(address, 0o600)
+    }
+
+    /// Does the same with other permissions of a Unix socket's file, whatever the umask. At no time
+    /// does it have more, also in a folder where others may write.
+    ///
+    /// # Errors
+    /// Same as [`bind`](Self::bind).
+    pub fn bind_for(address: &Address, mode: u32) -> Result<Self, ListenError> {
         let system = |source| ListenError::System { address: address.clone(), source };
         match address {
             Address::Unix(path) => {
                 let too_long = |_| ListenError::PathTooLong(path.clone());
                 let socket = SocketAddrUnix::new(path).map_err(too_long)?;
                 remove_stale(path, system)?;
-                let (listener, file) = bind_unix(path, &socket).map_err(system)?;
+                let (listener, file) =
+                    bind_unix(path, &socket, Mode::from_raw_mode(mode)).map_err(system)?;
                 Ok(Self::Unix(listener, Some(file)))
             }
             Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).map_err(system)?)),
@@ -221,20 +244,25 @@ impl AsFd for Listener {
     }
 }
 
-fn bind_unix(path: &Path, address: &SocketAddrUnix) -> io::Result<(UnixListener, SocketFile)> {
-    let socket = owners_socket()?;
+fn bind_unix(
+    path: &Path,
+    address: &SocketAddrUnix,
+    mode: Mode,
+) -> io::Result<(UnixListener, SocketFile)> {
+    let socket = socket_of(mode)?;
     bind(&socket, address)?;
-    let file = SocketFile::new(path)?;
+    let file = SocketFile::new(path, mode)?;
     listen(&socket, BACKLOG)?;
     Ok((socket.into(), file))
 }
 
-/// Returns a socket whose file will be for its owner only.
-fn owners_socket() -> io::Result<OwnedFd> {
+/// Returns a socket whose file will have at most these permissions.
+fn socket_of(mode: Mode) -> io::Result<OwnedFd> {
     let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = socket_with(unix, stream, SocketFlags::CLOEXEC, None)?;
-    // Linux takes the file's mode from here. Once it has a name, the name may lead elsewhere.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    // Linux takes the file's mode from here, less the umask. Once it has a name, the name may lead
+    // elsewhere.
+    fchmod(&socket, mode)?;
     Ok(socket)
 }
 
@@ -269,13 +297,45 @@ fn percent_encode(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::fstat;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
+    fn mode_of(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("a file").mode() & 0o777
+    }
+
     #[test]
     fn a_socket_is_its_owners_before_it_has_a_name() {
-        let socket = owners_socket().expect("a socket");
+        let socket = socket_of(Mode::from_raw_mode(0o600)).expect("a socket");
         assert_eq!(fstat(&socket).expect("a mode").st_mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_socket_has_the_permissions_that_it_was_given_whatever_the_umask() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for mode in [0o600, 0o660, 0o666] {
+            let path = folder.path().join(format!("{mode:o}"));
+            let bound = Listener::bind_for(&Address::Unix(path.clone()), mode).expect("bound");
+            assert_eq!(mode_of(&path), mode);
+            drop(bound);
+            assert!(!path.exists());
+        }
+    }
+
+    /// What others have put in its place by then.
+    #[test]
+    fn no_other_file_gets_the_permissions_of_a_socket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (socket, file) = (folder.path().join("socket"), folder.path().join("file"));
+        let _socket = Listener::bind(&Address::Unix(socket.clone())).expect("bound");
+        fs::write(&file, "").expect("written");
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("a mode");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&socket, &link).expect("a link");
+        for path in [&file, &link] {
+            SocketFile::new(path, Mode::from_raw_mode(0o666)).expect_err("it is no socket");
+        }
+        assert_eq!((mode_of(&socket), mode_of(&file)), (0o600, 0o600));
     }
 }

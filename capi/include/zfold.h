@@ -5,6 +5,12 @@
  * _free. All may be called from any number of threads, but nothing that is being closed. Codecs are
  * "lz4" (also if NULL), "page", "zstd:3" ...
  *
+ * Lengths, offsets, handles and numbers of pages may be anything, and so may a pointer be NULL: what cannot
+ * be done is ZFOLD_ARGUMENT, or the code that the call names. What a pointer points to is trusted. UNDEFINED
+ * is a call with an object of another type or one that was closed, a buffer shorter than its length says,
+ * one that another thread writes meanwhile, and a text without its zero. Results need no alignment, and may
+ * be written over what a call has read.
+ *
  * An object belongs to the process that made it. In a forked child, calls on objects of its parent
  * return ZFOLD_FORKED at once, and closing them does nothing. Objects that the child makes are its own.
  *

@@ -33,7 +33,10 @@ pub struct zfold_cache_stats {
 
 fn fail(error: CacheError) -> Failure {
     let code = match error {
-        CacheError::TooLarge { .. } | CacheError::Pool(_) => Code::Full,
+        CacheError::Pool(error) => return error.into(),
+        CacheError::TooLarge { .. } => Code::Full,
+        CacheError::NoMemory { .. } => Code::System,
+        CacheError::Dead => Code::Panic,
         _ => Code::Damaged,
     };
     Failure::new(code, error)

@@ -11,6 +11,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use zfold_pool::AllocError;
 use zfold_pool::process::Forked;
 
 /// The results of a call, except 0 for success; as in the header.
@@ -41,6 +42,17 @@ impl Failure {
 impl From<Forked> for Failure {
     fn from(error: Forked) -> Self {
         Self::new(Code::Forked, error)
+    }
+}
+
+impl From<AllocError> for Failure {
+    fn from(error: AllocError) -> Self {
+        let code = match error {
+            AllocError::ZeroLength | AllocError::TooLong { .. } => Code::Argument,
+            AllocError::Dead => Code::Panic,
+            _ => Code::System,
+        };
+        Self::new(code, error)
     }
 }
 
@@ -78,16 +90,22 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Failure> 
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::new(Code::Argument, "a pointer is null"))
 }
 
-/// Writes through a pointer of the caller.
+/// Refuses a null pointer.
+pub(crate) fn there<T>(pointer: *const T) -> Result<(), Failure> {
+    if pointer.is_null() {
+        return Err(Failure::new(Code::Argument, "a pointer is null"));
+    }
+    Ok(())
+}
+
+/// Writes through a pointer of the caller, aligned or not.
 ///
 /// # Safety
 /// The pointer is null, or may be written to.
 pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Failure> {
-    if to.is_null() {
-        return Err(Failure::new(Code::Argument, "a pointer is null"));
-    }
+    there(to)?;
     // SAFETY: the caller's promise.
-    unsafe { to.write(value) };
+    unsafe { to.write_unaligned(value) };
     Ok(())
 }
 
@@ -99,11 +117,15 @@ pub(crate) unsafe fn give<T>(
     to: *mut *mut T,
     open: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's promise. Before the opening, so that nothing is lost to a null pointer.
-    unsafe { put(to, std::ptr::null_mut()) }?;
-    let opened = Box::into_raw(Box::new(open()?));
-    // SAFETY: as above.
-    unsafe { put(to, opened) }
+    // Before the opening, so that nothing is lost to a null pointer.
+    there(to)?;
+    let (given, result) = match open() {
+        Ok(value) => (Box::into_raw(Box::new(value)), Ok(())),
+        Err(failure) => (std::ptr::null_mut(), Err(failure)),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(to, given) }?;
+    result
 }
 
 /// Drops what `give` gave.
@@ -139,8 +161,7 @@ pub(crate) unsafe fn put_bytes(
         return Err(Failure::new(Code::Buffer, text));
     }
     if !found.is_empty() {
-        // SAFETY: as above; a null pointer has no room.
-        unsafe { borrow(to.cast_const()) }?;
+        there(to)?;
         // SAFETY: the buffer has room for them, and is the caller's.
         unsafe { found.as_ptr().copy_to_nonoverlapping(to, found.len()) };
     }
@@ -156,9 +177,7 @@ pub(crate) unsafe fn bytes<'a>(at: *const u8, len: u64) -> Result<&'a [u8], Fail
     if len == 0 {
         return Ok(&[]);
     }
-    if at.is_null() {
-        return Err(Failure::new(Code::Argument, "a pointer is null"));
-    }
+    there(at)?;
     // From the caller's pointer: a reference to the first byte would not reach the others.
     // SAFETY: the caller's promise; `length` has seen that an object can be so long.
     Ok(unsafe { std::slice::from_raw_parts(at, len) })
@@ -175,8 +194,9 @@ pub(crate) fn length(len: u64) -> Result<usize, Failure> {
 /// # Safety
 /// `to` is null, or points to a structure that begins with its size.
 pub(crate) unsafe fn put_sized<T: Copy>(to: *mut T, value: &T) -> Result<(), Failure> {
-    // SAFETY: the caller's promise; the size comes first.
-    let size = *unsafe { borrow(to.cast::<u64>()) }?;
+    there(to)?;
+    // SAFETY: the caller's promise; the size comes first, aligned or not.
+    let size = unsafe { to.cast::<u64>().read_unaligned() };
     let size_min = size_of::<u64>();
     let size = length(size)?;
     if size < size_min {

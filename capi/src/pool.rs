@@ -7,9 +7,9 @@
 use std::ffi::c_int;
 
 use ::zfold_pool::process::Local;
-use ::zfold_pool::{AllocError, Handle, HandleError, Pool, PoolOptions};
+use ::zfold_pool::{Handle, HandleError, Pool, PoolOptions};
 
-use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_bytes};
+use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_bytes, there};
 
 /// A pool.
 #[derive(Debug)]
@@ -17,7 +17,8 @@ use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_by
 pub struct zfold_pool(Local<Box<dyn Pool>>);
 
 fn stale(error: HandleError) -> Failure {
-    Failure::new(Code::Missing, error)
+    let dead = error == HandleError::Dead;
+    Failure::new(if dead { Code::Panic } else { Code::Missing }, error)
 }
 
 fn handle(bits: u64) -> Result<Handle, Failure> {
@@ -52,18 +53,15 @@ pub unsafe extern "C" fn zfold_pool_insert(
     guard(|| {
         // SAFETY: the caller's promise.
         let pool = unsafe { borrow(pool) }?.0.get()?;
-        // SAFETY: as above. Before the insertion, so that none is lost to a null pointer.
-        unsafe { put(to, 0) }?;
+        // Before the insertion, so that none is lost to a null pointer.
+        there(to)?;
         // SAFETY: as above.
-        let object = unsafe { bytes(object, len) }?;
-        let inserted = pool.insert(object).map_err(|error| match error {
-            AllocError::ZeroLength | AllocError::TooLong { .. } => {
-                Failure::new(Code::Argument, error)
-            }
-            _ => Failure::new(Code::Full, error),
-        })?;
+        let object = unsafe { bytes(object, len) };
+        let inserted = object.and_then(|object| Ok(pool.insert(object)?));
+        // Not before: the object may be where its handle is wanted.
         // SAFETY: as above.
-        unsafe { put(to, inserted.to_bits().get()) }
+        unsafe { put(to, inserted.as_ref().map_or(0, |handle| handle.to_bits().get())) }?;
+        inserted.map(drop)
     })
 }
 

@@ -30,9 +30,10 @@ pub struct zfold_pin {
 fn fail(error: RegionError) -> Failure {
     let code = match error {
         RegionError::NotPermitted(_) => Code::Permission,
-        RegionError::Kernel(_) | RegionError::System(_) | RegionError::TooManyRegions => {
-            Code::System
-        }
+        RegionError::Kernel(_)
+        | RegionError::System(_)
+        | RegionError::Store(_)
+        | RegionError::TooManyRegions => Code::System,
         RegionError::StoreFull | RegionError::PinLimit { .. } => Code::Full,
         _ => Code::Argument,
     };

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use ::zfold_store::{LoadError, Store, StoreError, StoreOptions};
+use ::zfold_store::{LoadError, OpenError, Store, StoreError, StoreOptions};
 use zfold_pool::process::Local;
 
 use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_sized};
@@ -32,7 +32,8 @@ pub struct zfold_store_stats {
 
 fn stored(error: StoreError) -> Failure {
     let code = match error {
-        StoreError::Full | StoreError::Pool(_) | StoreError::Incompressible => Code::Full,
+        StoreError::Pool(error) => return error.into(),
+        StoreError::Full | StoreError::Incompressible => Code::Full,
         _ => Code::Argument,
     };
     Failure::new(code, error)
@@ -42,7 +43,16 @@ fn loaded(error: LoadError) -> Failure {
     let code = match error {
         LoadError::Key(_) | LoadError::PageLength { .. } => Code::Argument,
         LoadError::Backing { .. } => Code::System,
+        LoadError::Dead => Code::Panic,
         _ => Code::Damaged,
+    };
+    Failure::new(code, error)
+}
+
+fn opened(error: OpenError) -> Failure {
+    let code = match error {
+        OpenError::Pool(_) | OpenError::SlotTable(_) => Code::System,
+        _ => Code::Argument,
     };
     Failure::new(code, error)
 }
@@ -61,9 +71,8 @@ pub unsafe extern "C" fn zfold_store_open(
             // SAFETY: the caller's promise.
             let codec = unsafe { crate::text::codec(codec) }?;
             let limit = (limit_bytes > 0).then_some(limit_bytes);
-            let opened = Store::open(&StoreOptions::new(keys, codec).with_limit_bytes(limit));
-            let store = opened.map_err(|error| Failure::new(Code::Argument, error))?;
-            Ok(zfold_store(Local::new(store)))
+            let store = Store::open(&StoreOptions::new(keys, codec).with_limit_bytes(limit));
+            Ok(zfold_store(Local::new(store.map_err(opened)?)))
         };
         // SAFETY: the caller's promise.
         unsafe { give(store, open) }

@@ -1,9 +1,11 @@
-/* Wrong lengths, null pointers, rooms too short and handles of nothing: each call is refused with its
- * code, or does what the header says, and touches no byte that it was not given. What is passed lies at
- * the end of a page behind which there is none. An argument: without regions. */
+/* Wrong lengths, null pointers, odd ones, rooms too short, handles of nothing and a system without memory:
+ * each call is refused with its code, or does what the header says, and touches no byte that it was not
+ * given. What is passed lies at the end of a page behind which there is none. An argument: without regions,
+ * and with as much memory as there is. */
 #define _DEFAULT_SOURCE
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include "check.h"
 
 /* Lengths that no buffer has: they wrap, are negative to others, or are as long as all memory. */
@@ -158,16 +160,15 @@ static void openings(void) {
     int n;
     for (n = 0; n < WRONGS; n++) {
         int code = zfold_store_open(WRONG[n], WRONG[n], NULL, &store);
-        CHECK(code == 0 ? store != NULL : store == NULL);
+        CHECK(code == 0 ? store != NULL : code == ZFOLD_SYSTEM && store == NULL);
         if (code == 0) CHECK(zfold_store_load(store, WRONG[n] - 1, back) == ZFOLD_MISSING);
         zfold_store_close(store);
         CHECK(zfold_cache_open(WRONG[n], NULL, &cache) == 0);
-        CHECK(zfold_cache_insert(cache, key, 3, value, ((uint64_t)1 << 63) - 1) == ZFOLD_FULL);
+        CHECK(zfold_cache_insert(cache, key, 3, value, ((uint64_t)1 << 63) - 1) == ZFOLD_SYSTEM);
         CHECK(zfold_cache_insert(cache, key, 3, value, 8) == 0);
         zfold_cache_close(cache);
     }
-    CHECK(zfold_store_open(0, 0, NULL, &store) != ZFOLD_PANIC);
-    zfold_store_close(store);
+    CHECK(zfold_store_open(0, 0, NULL, &store) == ZFOLD_ARGUMENT && store == NULL);
     CHECK(zfold_cache_open(0, NULL, &cache) == 0);
     CHECK(zfold_cache_insert(cache, key, 3, value, 8) == ZFOLD_FULL);
     CHECK(zfold_cache_get(cache, key, 3, NULL, 0, &len) == ZFOLD_MISSING);
@@ -180,6 +181,109 @@ static void openings(void) {
     CHECK(zfold_cache_open(1 << 20, "", &cache) == ZFOLD_ARGUMENT);
     CHECK(zfold_cache_open(1 << 20, "zstd:99999999999999999999", &cache) == ZFOLD_ARGUMENT);
     CHECK(zfold_cache_open(1 << 20, "lz4\xff\xfe\n", &cache) == ZFOLD_ARGUMENT);
+}
+
+/* Places for results at odd addresses, as packed structures have them. */
+static void odd_places(void) {
+    uint8_t *at = edge(81), out[8];
+    void *result = at;
+    zfold_store *store;
+    zfold_cache *cache;
+    zfold_pool *pool;
+    uint64_t number, size = 80, *numbers = (uint64_t *)result;
+    CHECK(zfold_store_open(10, 0, NULL, (zfold_store **)result) == 0);
+    memcpy(&store, at, sizeof store);
+    CHECK(zfold_cache_open(1 << 20, NULL, (zfold_cache **)result) == 0);
+    memcpy(&cache, at, sizeof cache);
+    CHECK(zfold_pool_open((zfold_pool **)result) == 0);
+    memcpy(&pool, at, sizeof pool);
+    CHECK(zfold_pool_insert(pool, value, 8, numbers) == 0);
+    memcpy(&number, at, sizeof number);
+    CHECK(zfold_pool_read(pool, number, out, 8, numbers) == 0 && memcmp(out, value, 8) == 0);
+    CHECK(memcmp(at, "\10\0\0\0\0\0\0", 8) == 0 && zfold_pool_compact(pool, numbers) == 0);
+    CHECK(zfold_cache_insert(cache, key, 3, value, 8) == 0);
+    memset(at, 0xee, 8);
+    CHECK(zfold_cache_get(cache, key, 3, out, 8, numbers) == 0);
+    CHECK(memcmp(at, "\10\0\0\0\0\0\0", 8) == 0);
+    memcpy(at, &size, 8);
+    CHECK(zfold_cache_get_stats(cache, (zfold_cache_stats *)result) == 0);
+    memcpy(&number, at + 32, 8);
+    CHECK(number == 1);
+    CHECK(zfold_store_get_stats(store, (zfold_store_stats *)result) == 0);
+    zfold_pool_close(pool);
+    zfold_cache_close(cache);
+    zfold_store_close(store);
+}
+
+/* A result where the call has read: what was read is what was passed. */
+static void same_places(void) {
+    union {
+        uint64_t number;
+        uint8_t bytes[8];
+        char text[8];
+        zfold_store *store;
+    } place;
+    zfold_cache *cache = NULL;
+    zfold_pool *pool = NULL;
+    uint8_t out[8];
+    uint64_t len;
+    CHECK(zfold_cache_open(1 << 20, NULL, &cache) == 0 && zfold_pool_open(&pool) == 0);
+    memcpy(place.bytes, "12345678", 8);
+    CHECK(zfold_pool_insert(pool, place.bytes, 8, &place.number) == 0);
+    CHECK(zfold_pool_read(pool, place.number, out, 8, &len) == 0 && memcmp(out, "12345678", 8) == 0);
+    memcpy(place.bytes, "12345678", 8);
+    CHECK(zfold_cache_insert(cache, place.bytes, 8, place.bytes, 8) == 0);
+    CHECK(zfold_cache_get(cache, place.bytes, 8, out, 8, &place.number) == 0 && place.number == 8);
+    CHECK(memcmp(out, "12345678", 8) == 0);
+    CHECK(zfold_cache_get(cache, out, 8, out, 8, &len) == 0 && memcmp(out, "12345678", 8) == 0);
+    memcpy(place.text, "none", 5);
+    CHECK(zfold_store_open(10, 0, place.text, &place.store) == ZFOLD_ARGUMENT && place.store == NULL);
+    CHECK(strstr(zfold_error(), "none") != NULL);
+    memcpy(place.text, "zstd:1", 7);
+    CHECK(zfold_store_open(10, 0, place.text, &place.store) == 0);
+    zfold_store_close(place.store);
+    zfold_pool_close(pool);
+    zfold_cache_close(cache);
+}
+
+/* The system has no memory for what is asked: each call says so, and the objects stay usable. */
+static void no_memory(void) {
+    enum { LEN = 64 << 20 };
+    zfold_cache *cache = NULL, *other = NULL;
+    zfold_pool *pool = NULL;
+    zfold_store *store = NULL;
+    struct rlimit all, none;
+    uint64_t len = 0, handle;
+    uint8_t *zeros = (uint8_t *)calloc(LEN, 1), page[ZFOLD_PAGE] = {1};
+    int n, code;
+    CHECK(zeros != NULL && zfold_pool_open(&pool) == 0);
+    CHECK(zfold_cache_open((uint64_t)1 << 30, NULL, &cache) == 0);
+    CHECK(zfold_store_open(1 << 20, 0, NULL, &store) == 0);
+    CHECK(zfold_cache_insert(cache, key, 3, zeros, LEN) == 0);
+    CHECK(getrlimit(RLIMIT_DATA, &all) == 0);
+    none = all;
+    /* 0 would be no limit, to Linux. */
+    none.rlim_cur = ZFOLD_PAGE;
+    CHECK(setrlimit(RLIMIT_DATA, &none) == 0);
+    CHECK(zfold_cache_get(cache, key, 3, zeros, LEN, &len) == ZFOLD_SYSTEM);
+    for (n = code = 0; n < 100000 && code == 0; n++) code = zfold_pool_insert(pool, page, 4000, &handle);
+    CHECK(code == ZFOLD_SYSTEM && handle == 0);
+    for (n = code = 0; n < 1 << 20 && code == 0; n++) {
+        int i;
+        for (i = 0; i < ZFOLD_PAGE; i++) page[i] = (uint8_t)rand();
+        code = zfold_store_store(store, (uint64_t)n, page);
+    }
+    CHECK(code == ZFOLD_SYSTEM && zfold_store_load(store, (uint64_t)n - 1, page) == ZFOLD_MISSING);
+    code = zfold_cache_open(1 << 20, NULL, &other);
+    CHECK(code == 0 ? other != NULL : code == ZFOLD_SYSTEM && other == NULL);
+    zfold_cache_close(other);
+    CHECK(setrlimit(RLIMIT_DATA, &all) == 0);
+    CHECK(zfold_cache_get(cache, key, 3, zeros, LEN, &len) == 0 && len == LEN);
+    CHECK(zfold_pool_insert(pool, page, 4000, &handle) == 0 && zfold_store_store(store, 0, page) == 0);
+    zfold_pool_close(pool);
+    zfold_cache_close(cache);
+    zfold_store_close(store);
+    free(zeros);
 }
 
 /* Null objects are refused by all calls, and closed by none. */
@@ -264,8 +368,13 @@ int main(int count, char **arguments) {
     pages();
     figures();
     openings();
+    odd_places();
+    same_places();
     nulls();
-    if (count == 1) ranges();
+    if (count == 1) {
+        ranges();
+        no_memory();
+    }
     puts("all refused");
     return 0;
 }

@@ -3,19 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::codec::Codec;
-use crate::entry::{Entry, Flag, Kind};
+use crate::entry::Flag;
 use crate::error::LoadError;
-use crate::pages::same;
+use crate::pages::contexts::Loader;
 use crate::store::Store;
-
-/// What is needed to decompress the pages of one store, made beforehand; see
-/// [`Store::load_with`].
-#[derive(Debug)]
-pub struct Loader {
-    /// By priority.
-    codecs: Vec<Box<dyn Codec>>,
-}
 
 impl Store {
     /// Returns what [`load_with`](Self::load_with) needs: a context of each codec.
@@ -24,11 +15,7 @@ impl Store {
     /// Never: the codecs were tried when the store was made.
     #[must_use]
     pub fn loader(&self) -> Loader {
-        let codecs = self.pages.contexts.choices().iter().map(|choice| {
-            let codec = choice.spec.context_with(self.pages.len, choice.dictionary.as_ref());
-            codec.expect("tried when the store was made")
-        });
-        Loader { codecs: codecs.collect() }
+        self.pages.contexts.loader()
     }
 
     /// Loads the page under `key` into `page` as [`load`](Self::load) does. For a page in memory
@@ -52,41 +39,10 @@ impl Store {
             return self.load(key, page);
         }
         slot.set_state(entry.state.used(self.second()));
-        self.read_with(loader, key, entry, page)?;
+        self.pages.read(Some(loader), key, entry, page)?;
         // Relaxed: a counter.
         self.pages.counts.direct_loads_total.fetch_add(1, Ordering::Relaxed);
         Ok(true)
-    }
-
-    fn read_with(
-        &self,
-        loader: &mut Loader,
-        key: u64,
-        entry: Entry,
-        page: &mut [u8],
-    ) -> Result<(), LoadError> {
-        match entry.state.kind() {
-            Kind::Empty => page.fill(0),
-            Kind::Same => same::fill(page, entry.value),
-            kind => {
-                let object = self.pages.object(key, entry)?;
-                let bytes = self.pages.payload(&object, key)?;
-                let read = match loader.codecs.get_mut(usize::from(entry.state.priority())) {
-                    Some(codec) if kind == Kind::Compressed => {
-                        codec.decompress(bytes, page).is_ok()
-                    }
-                    _ if kind == Kind::Raw && bytes.len() == page.len() => {
-                        page.copy_from_slice(bytes);
-                        true
-                    }
-                    _ => false,
-                };
-                if !read {
-                    return Err(self.pages.damaged(key));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -33,6 +33,27 @@ pub(crate) struct Context {
     pub(crate) page: Vec<u8>,
 }
 
+/// What is needed to decompress the pages of one store, made beforehand; see
+/// [`Store::load_with`](crate::Store::load_with).
+#[derive(Debug)]
+pub struct Loader {
+    /// By priority.
+    codecs: Vec<Box<dyn Codec>>,
+}
+
+impl Loader {
+    /// As [`Contexts::decompress`].
+    pub(super) fn decompress(
+        &mut self,
+        priority: u8,
+        bytes: &[u8],
+        page: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let codec = self.codecs.get_mut(usize::from(priority)).ok_or(DecodeError)?;
+        codec.decompress(bytes, page)
+    }
+}
+
 impl Contexts {
     /// # Errors
     /// When a codec takes no dictionary, or no pages of this length.
@@ -48,6 +69,15 @@ impl Contexts {
 
     pub(crate) fn choices(&self) -> &[CodecChoice] {
         &self.choices
+    }
+
+    /// Makes a context of each codec, which the threads do not share.
+    pub(crate) fn loader(&self) -> Loader {
+        let codecs = self.choices.iter().map(|choice| {
+            let codec = choice.spec.context_with(self.page_len, choice.dictionary.as_ref());
+            codec.expect("tried when the store was made")
+        });
+        Loader { codecs: codecs.collect() }
     }
 
     /// Returns the bytes that all contexts and dictionaries hold.

@@ -83,7 +83,7 @@ impl Pages {
         let len_max = old.len().saturating_sub(GAIN_MIN);
         let len_max = len_max.min(self.objects.pool().huge_len().saturating_sub(header + 1));
         let mut page = self.contexts.take_page();
-        let decoded = self.decode(key, old, kept, &mut page);
+        let decoded = self.decode(None, key, old, kept, &mut page);
         let context = &mut *self.contexts.mine();
         let compressed = decoded
             .ok()

@@ -7,6 +7,7 @@ use super::{Pages, same};
 use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::LoadError;
 use crate::pages::backed::{Backed, ReadError};
+use crate::pages::contexts::Loader;
 
 /// A page that did not come back from the backing file, not counted yet: its units may have been
 /// given to another page meanwhile.
@@ -14,15 +15,22 @@ use crate::pages::backed::{Backed, ReadError};
 pub(crate) struct Unread(ReadError);
 
 impl Pages {
-    /// Reads the page of an entry in memory into `page`; zeros if it is empty.
+    /// Reads the page of an entry in memory into `page`, zeros if it is empty; with the loader's
+    /// codecs, if there is one.
     #[inline]
-    pub(crate) fn read(&self, key: u64, entry: Entry, page: &mut [u8]) -> Result<(), LoadError> {
+    pub(crate) fn read(
+        &self,
+        loader: Option<&mut Loader>,
+        key: u64,
+        entry: Entry,
+        page: &mut [u8],
+    ) -> Result<(), LoadError> {
         match entry.state.kind() {
             Kind::Empty => page.fill(0),
             Kind::Same => same::fill(page, entry.value),
             _ => {
                 let object = self.object(key, entry)?;
-                self.decode(key, entry.state, self.payload(&object, key)?, page)?;
+                self.decode(loader, key, entry.state, self.payload(&object, key)?, page)?;
             }
         }
         Ok(())
@@ -36,7 +44,7 @@ impl Pages {
         entry: Entry,
         page: &mut [u8],
     ) -> Result<Result<(), LoadError>, Unread> {
-        let decode = |bytes: &[u8]| self.decode(key, entry.state, bytes, page);
+        let decode = |bytes: &[u8]| self.decode(None, key, entry.state, bytes, page);
         let decoded = self.backed_of(entry).read(key, entry.place(), entry.state.len(), decode);
         let decoded = decoded.map_err(Unread)?;
         self.counts.share().backing_reads_total.add(1);
@@ -79,6 +87,7 @@ impl Pages {
     #[inline]
     pub(crate) fn decode(
         &self,
+        loader: Option<&mut Loader>,
         key: u64,
         state: State,
         bytes: &[u8],
@@ -89,7 +98,10 @@ impl Pages {
                 page.copy_from_slice(bytes);
                 true
             }
-            Kind::Compressed => self.contexts.decompress(state.priority(), bytes, page).is_ok(),
+            Kind::Compressed => match loader {
+                Some(loader) => loader.decompress(state.priority(), bytes, page).is_ok(),
+                None => self.contexts.decompress(state.priority(), bytes, page).is_ok(),
+            },
             _ => false,
         };
         if decoded { Ok(()) } else { Err(self.damaged(key)) }

@@ -88,7 +88,7 @@ impl Store {
             let slot = self.slots.lock(key);
             let entry = slot.entry();
             if !entry.state.has(Flag::Backed) {
-                self.pages.read(key, entry, page)?;
+                self.pages.read(None, key, entry, page)?;
                 return Ok(slot);
             }
             drop(slot);

@@ -253,7 +253,7 @@ impl Store {
             let entry = slot.entry();
             slot.set_state(entry.state.used(self.second()));
             if !entry.state.has(Flag::Backed) {
-                self.pages.read(key, entry, page)?;
+                self.pages.read(None, key, entry, page)?;
                 break;
             }
             drop(slot);

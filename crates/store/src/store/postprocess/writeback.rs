@@ -114,7 +114,7 @@ impl Store {
             return Some(form.set(Flag::Incompressible, state.has(Flag::Incompressible)));
         }
         let mut page = self.pages.contexts.take_page();
-        let decoded = self.pages.decode(candidate.key, state, &buffer[offset..], &mut page);
+        let decoded = self.pages.decode(None, candidate.key, state, &buffer[offset..], &mut page);
         buffer.truncate(offset);
         buffer.extend_from_slice(&page);
         self.pages.contexts.put_page(page);

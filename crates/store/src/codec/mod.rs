@@ -18,7 +18,6 @@ mod dictionary;
 mod error;
 mod kind;
 mod lz4;
-mod lz4_dictionary;
 #[cfg(feature = "lzo")]
 mod lzo;
 mod page;
@@ -30,7 +29,7 @@ mod zstd;
 use std::fmt;
 use std::str::FromStr;
 
-use lz4_dictionary::Lz4Dictionary;
+use lz4::{Lz4, Search};
 
 pub use contract::{Codec, DecodeError};
 pub use dictionary::Dictionary;
@@ -129,10 +128,8 @@ impl CodecSpec {
         }
         let level = self.level.unwrap_or_default();
         Ok(match (self.kind, dictionary) {
-            (CodecKind::Lz4, None) => Box::new(lz4::Lz4::fast(level)),
-            (CodecKind::Lz4, Some(bytes)) => Box::new(Lz4Dictionary::fast(level, bytes)),
-            (CodecKind::Lz4Hc, None) => Box::new(lz4::Lz4::high(level)),
-            (CodecKind::Lz4Hc, Some(bytes)) => Box::new(Lz4Dictionary::high(level, bytes)),
+            (CodecKind::Lz4, _) => Box::new(Lz4::new(Search::Fast(level), dictionary)),
+            (CodecKind::Lz4Hc, _) => Box::new(Lz4::new(Search::High(level), dictionary)),
             (CodecKind::Page, _) => Box::new(page::Page::new(level, page_len)),
             #[cfg(feature = "zstd")]
             (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)),

@@ -15,10 +15,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::link::lock;
+use zfold_store::pool::Lock;
+
 use crate::log::Spot;
 use crate::seal::SEALED;
 
@@ -36,7 +36,7 @@ pub(crate) struct Ahead {
     /// How many pieces are kept.
     most: usize,
     /// The one that was used last is the last one.
-    pieces: Mutex<VecDeque<Piece>>,
+    pieces: Lock<VecDeque<Piece>>,
     bytes: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl Ahead {
         Self {
             units: units as u32,
             most: memory.checked_div(units * SEALED).unwrap_or(0),
-            pieces: Mutex::default(),
+            pieces: Lock::default(),
             bytes: AtomicU64::new(0),
         }
     }
@@ -88,7 +88,7 @@ impl Ahead {
             return false;
         }
         let len = (sealed.len() / SEALED) as u32;
-        let mut pieces = lock(&self.pieces);
+        let mut pieces = self.pieces.lock();
         let Some(at) = pieces.iter().rposition(|piece| piece.has(spot, len)) else { return false };
         let piece = pieces.remove(at).expect("found");
         let start = (spot.index - piece.units.start) as usize * SEALED;
@@ -102,7 +102,7 @@ impl Ahead {
         if units.len() > self.units as usize {
             return;
         }
-        let mut pieces = lock(&self.pieces);
+        let mut pieces = self.pieces.lock();
         // Another reader may have fetched the same.
         pieces.retain(|piece| piece.number != number || piece.units != units);
         pieces.push_back(Piece { number, units, sealed });
@@ -114,7 +114,7 @@ impl Ahead {
 
     /// Forgets the pieces that have the unit at `spot` (Q3).
     pub(crate) fn forget(&self, spot: Spot) {
-        let mut pieces = lock(&self.pieces);
+        let mut pieces = self.pieces.lock();
         pieces.retain(|piece| !piece.has(spot, 1));
         self.count(&pieces);
     }

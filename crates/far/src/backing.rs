@@ -6,17 +6,17 @@
 //! and only then is everything removed that was put.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use zfold_store::backing::{Backing, MIN_ALIGN};
+use zfold_store::pool::Lock;
 
 use crate::cleaner::Round;
 use crate::engine::Engine;
 use crate::far::Far;
 use crate::here::Here;
-use crate::link::lock;
 use crate::log::Span;
 use crate::map::UNIT;
 use crate::options::FarOptions;
@@ -33,7 +33,7 @@ use crate::stats::FarStats;
 pub struct FarBacking {
     far: Arc<Far>,
     /// None once it is closed.
-    tender: Mutex<Option<JoinHandle<()>>>,
+    tender: Lock<Option<JoinHandle<()>>>,
 }
 
 impl FarBacking {
@@ -47,7 +47,7 @@ impl FarBacking {
         let tended = Arc::clone(&far);
         let tender =
             thread::Builder::new().name("zfold-far".into()).spawn(move || tend(&tended))?;
-        Ok(Self { far, tender: Mutex::new(Some(tender)) })
+        Ok(Self { far, tender: Lock::new(Some(tender)) })
     }
 
     /// Ends the cleaner, waits for writes that are under way, and removes from the engine what was
@@ -55,7 +55,7 @@ impl FarBacking {
     /// writes fail. Does nothing the second time.
     pub fn close(&self) {
         self.far.bell.stop();
-        let tender = lock(&self.tender).take();
+        let tender = self.tender.lock().take();
         if let Some(tender) = tender {
             // One that panicked cleans no more; this is the best that can be done.
             let _ = tender.join();

@@ -1,9 +1,9 @@
 //! A bell that wakes one thread, or ends it.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::Condvar;
 use std::time::Duration;
 
-use crate::link::lock;
+use zfold_store::pool::{Lock, sound};
 
 /// What the bell says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,14 +17,14 @@ enum Call {
 /// See the module documentation. A call is kept until the thread waits.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    call: Mutex<Call>,
+    call: Lock<Call>,
     rung: Condvar,
 }
 
 impl Bell {
     /// Wakes the thread.
     pub(crate) fn ring(&self) {
-        let mut call = lock(&self.call);
+        let mut call = self.call.lock();
         if *call == Call::None {
             *call = Call::Come;
             self.rung.notify_one();
@@ -33,15 +33,14 @@ impl Bell {
 
     /// Tells the thread to end.
     pub(crate) fn stop(&self) {
-        *lock(&self.call) = Call::Stop;
+        *self.call.lock() = Call::Stop;
         self.rung.notify_one();
     }
 
     /// Waits until the bell rings or the time is over; returns false if the thread shall end.
     pub(crate) fn wait(&self, most: Duration) -> bool {
         let quiet = |call: &mut Call| *call == Call::None;
-        let waited = self.rung.wait_timeout_while(lock(&self.call), most, quiet);
-        let (mut call, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut call, _) = sound(self.rung.wait_timeout_while(self.call.lock(), most, quiet));
         if *call == Call::Come {
             *call = Call::None;
         }

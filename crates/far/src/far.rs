@@ -19,15 +19,17 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, MutexGuard, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use zfold_store::pool::{Lock, sound};
 
 use crate::ahead::Ahead;
 use crate::bell::Bell;
 use crate::engine::{Engine, EngineError};
 use crate::here::Here;
-use crate::link::{Failure, Link, lock};
+use crate::link::{Failure, Link};
 use crate::log::{Log, Span, Spot};
 use crate::map::UNIT;
 use crate::options::FarOptions;
@@ -41,7 +43,7 @@ use crate::twin::{self, Twin, broken};
 pub(crate) struct Far {
     pub(crate) options: FarOptions,
     pub(crate) link: Link,
-    log: Mutex<Log>,
+    log: Lock<Log>,
     /// Bytes of the log, as of its last change.
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
@@ -70,7 +72,7 @@ impl Far {
             options,
             link: Link::new(engine),
             memory_bytes: AtomicU64::new(log.bytes()),
-            log: Mutex::new(log),
+            log: Lock::new(log),
             sealer,
             bell: Bell::default(),
             closed: RwLock::new(false),
@@ -78,7 +80,7 @@ impl Far {
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
-        lock(&self.log)
+        self.log.lock()
     }
 
     /// Changes the log, and counts the memory that it takes then.
@@ -131,7 +133,7 @@ impl Far {
         let mut unit = unit;
         for part in data.chunks(object_units as usize * UNIT) {
             until += self.wait_for_turn(part.len());
-            let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+            let closed = sound(self.closed.read());
             if *closed {
                 let what = "nothing is written to a backing that is closed";
                 return Err(io::Error::new(io::ErrorKind::NotConnected, what));
@@ -156,7 +158,7 @@ impl Far {
 
     /// Has nothing be put from now on; returns when all objects that were being put are published.
     pub(crate) fn refuse_all(&self) {
-        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *sound(self.closed.write()) = true;
     }
 
     /// Fails while the engine is absent (link/G1).

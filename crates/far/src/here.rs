@@ -7,12 +7,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use zfold_store::backing::Backing;
+use zfold_store::pool::Lock;
 
-use crate::link::lock;
 use crate::log::Span;
 use crate::map::UNIT;
 use crate::near::{Near, Part};
@@ -22,7 +22,7 @@ use crate::options::NearOptions;
 #[derive(Debug)]
 pub(crate) struct Here {
     backing: Arc<dyn Backing>,
-    near: Mutex<Near>,
+    near: Lock<Near>,
     memory_bytes: u64,
     /// Seconds after which units go.
     after: u32,
@@ -39,7 +39,7 @@ impl Here {
         Self {
             backing: Arc::clone(&options.backing),
             memory_bytes: near.bytes(),
-            near: Mutex::new(near),
+            near: Lock::new(near),
             after: u32::try_from(options.after.as_secs()).unwrap_or(u32::MAX),
             began: OnceLock::new(),
             second: AtomicU32::new(0),
@@ -47,7 +47,7 @@ impl Here {
     }
 
     pub(crate) fn near(&self) -> MutexGuard<'_, Near> {
-        lock(&self.near)
+        self.near.lock()
     }
 
     /// Returns how the near backing aligns.

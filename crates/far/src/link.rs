@@ -6,11 +6,12 @@
 //!   in words; but not a get of what was moved meanwhile, which is looked for anew.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
+use zfold_store::pool::Lock;
 
 use crate::engine::{Engine, EngineError};
 use crate::seal::Forged;
@@ -44,7 +45,7 @@ pub(crate) struct Link {
     /// Whether the last call failed.
     silent: AtomicBool,
     counters: Counters,
-    last: Mutex<Option<String>>,
+    last: Lock<Option<String>>,
     /// Microseconds of what succeeded.
     put_us: Histogram,
     get_us: Histogram,
@@ -57,7 +58,7 @@ impl Link {
             absent: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             counters: Counters::default(),
-            last: Mutex::new(None),
+            last: Lock::new(None),
             put_us: Histogram::default(),
             get_us: Histogram::default(),
         }
@@ -126,7 +127,7 @@ impl Link {
         self.silent.store(result.is_err(), Ordering::Relaxed);
         if let Err(failure) = &result {
             self.counters.failures_total.add(1);
-            *lock(&self.last) = Some(self.says(failure));
+            *self.last.lock() = Some(self.says(failure));
         }
         result
     }
@@ -174,7 +175,7 @@ impl Link {
 
     /// Returns the last failure, in words.
     pub(crate) fn last_failure(&self) -> Option<String> {
-        lock(&self.last).clone()
+        self.last.lock().clone()
     }
 
     /// Returns whether the engine is absent (G1).
@@ -214,9 +215,4 @@ impl Link {
 
 fn record(histogram: &Histogram, begun: Instant) {
     histogram.record(begun.elapsed().as_micros() as u64);
-}
-
-/// The data behind these locks is consistent at every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,10 +6,9 @@
 //!
 //! The lock is a leaf; no thread waits under it.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::link::lock;
+use zfold_store::pool::Lock;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -17,18 +16,18 @@ pub(crate) struct Pace {
     /// None: as fast as can be.
     bytes_per_second: Option<u64>,
     /// When the last turn ends.
-    end: Mutex<Option<Instant>>,
+    end: Lock<Option<Instant>>,
 }
 
 impl Pace {
     pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, end: Mutex::new(None) }
+        Self { bytes_per_second, end: Lock::new(None) }
     }
 
     /// Returns how long to wait at `now` before `bytes` are sent, and takes that turn.
     pub(crate) fn turn(&self, bytes: usize, now: Instant) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
-        let mut end = lock(&self.end);
+        let mut end = self.end.lock();
         let begin = end.map_or(now, |end| end.max(now));
         *end = Some(begin + Duration::from_secs_f64(bytes as f64 / rate as f64));
         begin - now

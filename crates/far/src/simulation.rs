@@ -11,15 +11,16 @@
 //! and the engine holds nothing else; after the end it holds nothing. Where there was no fault, no
 //! failure is counted.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use zfold_store::backing::{AlignedBuffer, MemoryBacking};
+use zfold_store::pool::Lock;
 use zfold_testing::Random;
 
 use crate::cleaner::Round;
 use crate::far::Far;
-use crate::link::{Failure, lock};
+use crate::link::Failure;
 use crate::log::{Piece, Span};
 use crate::map::UNIT;
 use crate::near::CHUNK;
@@ -63,8 +64,8 @@ struct Model {
 struct Run {
     far: Far,
     engine: Arc<SimEngine>,
-    model: Mutex<Model>,
-    round: Mutex<(Instant, Round)>,
+    model: Lock<Model>,
+    round: Lock<(Instant, Round)>,
     /// The engine is absent for a while.
     leaves: bool,
 }
@@ -105,9 +106,9 @@ impl Run {
             random: Random::new(seed ^ 0x5eed),
             wrong: None,
         };
-        let round = Mutex::new((Instant::now(), Round::default()));
+        let round = Lock::new((Instant::now(), Round::default()));
         let leaves = !seed.is_multiple_of(6);
-        let run = Arc::new(Self { far, engine, model: Mutex::new(model), round, leaves });
+        let run = Arc::new(Self { far, engine, model: Lock::new(model), round, leaves });
         let weak: Weak<Self> = Arc::downgrade(&run);
         run.engine.on_calls(move || {
             if let Some(run) = weak.upgrade() {
@@ -117,12 +118,8 @@ impl Run {
         run
     }
 
-    fn model(&self) -> MutexGuard<'_, Model> {
-        lock(&self.model)
-    }
-
     fn below(&self, end: u32) -> u32 {
-        self.model().random.below(end.into()) as u32
+        self.model.lock().random.below(end.into()) as u32
     }
 
     fn span(&self) -> Span {
@@ -132,15 +129,15 @@ impl Run {
     }
 
     fn wrong(&self, what: String) {
-        self.model().wrong.get_or_insert(what);
+        self.model.lock().wrong.get_or_insert(what);
     }
 
     /// What other threads do while the engine works.
     fn between(&self) {
-        if self.model().depth < DEPTH_MAX && self.below(4) == 0 {
-            self.model().depth += 1;
+        if self.model.lock().depth < DEPTH_MAX && self.below(4) == 0 {
+            self.model.lock().depth += 1;
             self.step();
-            self.model().depth -= 1;
+            self.model.lock().depth -= 1;
         }
     }
 
@@ -156,7 +153,7 @@ impl Run {
 
     fn write(&self, span: Span) {
         let version = {
-            let mut model = self.model();
+            let mut model = self.model.lock();
             let meets =
                 |busy: &Span| busy.unit < span.unit + span.len && span.unit < busy.unit + busy.len;
             if model.busy.iter().any(meets) {
@@ -176,10 +173,10 @@ impl Run {
         let absent = self.far.link.absent();
         let written = self.far.write(span.unit, &data);
         let sent = absent && self.far.here.is_none();
-        if sent && self.model().depth == 0 && written.is_ok() {
+        if sent && self.model.lock().depth == 0 && written.is_ok() {
             self.wrong("a write went to an absent engine".into());
         }
-        let mut model = self.model();
+        let mut model = self.model.lock();
         model.busy.retain(|busy| *busy != span);
         for unit in units {
             let unit = &mut model.units[unit as usize];
@@ -199,7 +196,7 @@ impl Run {
     }
 
     fn discard(&self, span: Span) {
-        let mut model = self.model();
+        let mut model = self.model.lock();
         let meets =
             |busy: &Span| busy.unit < span.unit + span.len && span.unit < busy.unit + busy.len;
         if model.busy.iter().any(meets) {
@@ -215,19 +212,19 @@ impl Run {
 
     fn read(&self, span: Span) {
         let (begun, before) = {
-            let model = self.model();
+            let model = self.model.lock();
             let units = &model.units[span.unit as usize..][..span.len as usize];
             // A write that is under way may be seen, or seen in part.
             (model.changes.len(), units.to_vec())
         };
-        let under_way = self.model().busy.clone();
-        let version = self.model().version;
+        let under_way = self.model.lock().busy.clone();
+        let version = self.model.lock().version;
         let faults = self.engine.faults_total();
         let mut out = AlignedBuffer::new(span.len as usize * UNIT);
         out.fill(0xdd);
         let read = self.far.read(span.unit, &mut out);
         let failed = self.engine.faults_total() > faults;
-        let model = self.model();
+        let model = self.model.lock();
         let met = &model.changes[begun..];
         let mut may_fail = failed;
         for (at, bytes) in (0..span.len).zip(out.chunks_exact(UNIT)) {
@@ -251,23 +248,23 @@ impl Run {
     }
 
     fn tend(&self) {
-        if std::mem::replace(&mut self.model().cleaning, true) {
+        if std::mem::replace(&mut self.model.lock().cleaning, true) {
             return;
         }
-        let mut held = lock(&self.round);
+        let mut held = self.round.lock();
         let (now, round) = &mut *held;
         *now += Duration::from_millis(250);
         let now = *now;
         self.far.tend(now, round);
         drop(held);
-        self.model().cleaning = false;
+        self.model.lock().cleaning = false;
     }
 
     /// Makes all well, and checks what must be then.
     fn recover(&self) -> Result<(), String> {
         self.engine.set_faults(SimFaults::default());
         self.engine.set_absent(false);
-        self.model().depth = DEPTH_MAX;
+        self.model.lock().depth = DEPTH_MAX;
         for _ in 0..60 {
             self.tend();
         }
@@ -281,14 +278,14 @@ impl Run {
             self.write(Span { unit, len: 1 });
             self.read(Span { unit, len: 1 });
         }
-        if let Some(wrong) = self.model().wrong.take() {
+        if let Some(wrong) = self.model.lock().wrong.take() {
             return Err(wrong);
         }
         self.engine.settle();
         // Doubtful numbers are as old as two deadlines.
-        lock(&self.round).0 += Duration::from_secs(3600);
+        self.round.lock().0 += Duration::from_secs(3600);
         self.tend();
-        lock(&self.round).0 += Duration::from_secs(3600);
+        self.round.lock().0 += Duration::from_secs(3600);
         self.tend();
         self.tidy()
     }
@@ -342,7 +339,7 @@ fn simulate(seed: u64) -> Result<Arc<Run>, String> {
     let run = Run::new(seed, SimFaults::all(rate));
     for _ in 0..STEPS {
         run.step();
-        if let Some(wrong) = run.model().wrong.take() {
+        if let Some(wrong) = run.model.lock().wrong.take() {
             return Err(wrong);
         }
     }

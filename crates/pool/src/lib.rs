@@ -33,6 +33,7 @@
 //! - `memory`: the arena of page frames, where frames come from ([`source::PageSource`]), lists
 //!   and tables
 //! - `sync`: locks, their order and statistics, threads of a pool's own
+//! - [`Lock`]: a lock that a panic does not close, for the crates above
 //! - [`process`]: values that a forked child leaves alone
 //! - `sys`: the system calls
 
@@ -42,6 +43,7 @@ mod cell;
 mod create;
 mod fit;
 mod handle;
+mod lock;
 mod memory;
 mod options;
 mod owned;
@@ -58,6 +60,7 @@ pub mod conformance;
 
 pub use create::create;
 pub use handle::Handle;
+pub use lock::{Lock, sound};
 pub use options::error::ConfigError;
 pub use options::zsmalloc::{Chooser, Commit, Compaction, Grouping};
 pub use options::{Allocator, Contexts, KernelRules, Locking, PoolOptions, Release, Upkeep};

@@ -9,10 +9,11 @@
 //! soon as they are worth a thirty-second of the pool.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use zfold_pool::Lock;
 use zfold_pool::builders;
 
 use crate::pressure::{Level, Pressure};
@@ -60,7 +61,7 @@ struct Switches {
     enabled: AtomicBool,
     /// Seconds; `NEVER` for no ageing.
     idle_after: AtomicU64,
-    bell: (Mutex<()>, Condvar),
+    bell: (Lock<()>, Condvar),
 }
 
 const NEVER: u64 = u64::MAX;
@@ -153,9 +154,8 @@ impl Switches {
     /// Waits for the interval; returns false if it is time to stop.
     fn wait(&self, interval: Duration) -> bool {
         let (lock, bell) = &self.bell;
-        let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = |_: &mut ()| !self.stop.load(Ordering::Relaxed);
-        drop(bell.wait_timeout_while(held, interval, waiting));
+        drop(bell.wait_timeout_while(lock.lock(), interval, waiting));
         !self.stop.load(Ordering::Relaxed)
     }
 

@@ -10,12 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use zfold_store::pool::Lock;
+
 use crate::engine::{Engine, EngineError};
-use crate::link::lock;
 
 /// What can go wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,8 +89,8 @@ pub struct SimEngine {
     object_bytes: usize,
     read_bytes: usize,
     absent: AtomicBool,
-    state: Mutex<State>,
-    on_call: Mutex<Option<OnCall>>,
+    state: Lock<State>,
+    on_call: Lock<Option<OnCall>>,
 }
 
 #[derive(Default)]
@@ -168,8 +169,8 @@ impl SimEngine {
             object_bytes: 64 << 10,
             read_bytes: 0,
             absent: AtomicBool::new(false),
-            state: Mutex::new(state),
-            on_call: Mutex::new(None),
+            state: Lock::new(state),
+            on_call: Lock::new(None),
         }
     }
 
@@ -187,13 +188,9 @@ impl SimEngine {
         self
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
     /// Has other faults from now on.
     pub fn set_faults(&self, faults: SimFaults) {
-        self.state().faults = faults;
+        self.state.lock().faults = faults;
     }
 
     /// Answers no call from now on, or does.
@@ -204,50 +201,50 @@ impl SimEngine {
     /// Calls `function` in the midst of calls: before each has an effect, and before each answers.
     /// It may itself call the engine.
     pub fn on_calls(&self, function: impl Fn() + Send + Sync + 'static) {
-        *lock(&self.on_call) = Some(Arc::new(function));
+        *self.on_call.lock() = Some(Arc::new(function));
     }
 
     /// Lets everything arrive that is under way.
     pub fn settle(&self) {
-        while !self.state().under_way.is_empty() {
-            self.state().arrive();
+        while !self.state.lock().under_way.is_empty() {
+            self.state.lock().arrive();
         }
     }
 
     /// Returns the calls so far.
     pub fn calls_total(&self) -> u64 {
-        self.state().calls
+        self.state.lock().calls
     }
 
     /// Returns the renewals that were heard so far.
     pub fn renewals_total(&self) -> u64 {
-        self.state().renewals
+        self.state.lock().renewals
     }
 
     /// Returns the faults so far; calls of an absent engine count, too.
     pub fn faults_total(&self) -> u64 {
-        self.state().faults_total
+        self.state.lock().faults_total
     }
 
     /// Returns the objects that are there.
     pub fn objects(&self) -> u64 {
-        self.state().objects.len() as u64
+        self.state.lock().objects.len() as u64
     }
 
     /// Returns those of the objects that arrived after they had been deleted.
     pub fn ghosts(&self) -> u64 {
-        self.state().ghosts.len() as u64
+        self.state.lock().ghosts.len() as u64
     }
 
     /// Returns whether `bytes` lie anywhere in an object.
     pub fn contains(&self, bytes: &[u8]) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.objects.values().any(|object| object.windows(bytes.len()).any(|at| at == bytes))
     }
 
     /// Changes a bit of every object for good, or loses every object.
     pub fn damage(&self, lose: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if lose {
             state.objects.clear();
         }
@@ -255,7 +252,7 @@ impl SimEngine {
     }
 
     fn interrupt(&self) {
-        let function = lock(&self.on_call).clone();
+        let function = self.on_call.lock().clone();
         if let Some(function) = function {
             function();
         }
@@ -270,7 +267,7 @@ impl SimEngine {
     ) -> Result<T, EngineError> {
         self.interrupt();
         let answer = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.calls += 1;
             state.arrive();
             if self.absent.load(Ordering::SeqCst) {

@@ -19,9 +19,10 @@
 //!   that takes ASLEEP away locks `sleep` before it notifies.
 //! - B3: a bell without a worker is VACANT or STOPPED, also after a panic of the thread.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
+use crate::lock::sound;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Condvar, Mutex};
 
@@ -75,7 +76,7 @@ impl Bell {
     #[cold]
     fn notify(&self) {
         // B2: the worker waits by now, or will see the state before it does.
-        drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(sound(self.sleep.lock()));
         self.wake.notify_one();
     }
 
@@ -84,10 +85,10 @@ impl Bell {
         let change = |from, to| {
             self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
         };
-        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sleep = sound(self.sleep.lock());
         change(AWAKE, ASLEEP);
         while self.state.load(Ordering::Acquire) == ASLEEP {
-            sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+            sleep = sound(self.wake.wait(sleep));
         }
         change(RUNG, AWAKE)
     }

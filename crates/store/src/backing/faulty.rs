@@ -17,9 +17,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use zfold_pool::Lock;
 
 use super::contract::{Backing, check_access};
 
@@ -111,7 +111,7 @@ impl Faults {
 pub struct FaultyBacking<B> {
     inner: B,
     /// Not held while `inner` is called.
-    state: Mutex<FaultState>,
+    state: Lock<FaultState>,
 }
 
 #[derive(Debug)]
@@ -129,17 +129,17 @@ impl<B: Backing> FaultyBacking<B> {
     pub fn new(inner: B, faults: Faults, seed: u64) -> Self {
         let counts = [0; Fault::ALL.len()];
         let state = FaultState { faults, injected: VecDeque::new(), counts, random: seed };
-        Self { inner, state: Mutex::new(state) }
+        Self { inner, state: Lock::new(state) }
     }
 
     /// Replaces the rates. The order of faults goes on where it was.
     pub fn set(&self, faults: Faults) {
-        self.state().faults = faults;
+        self.state.lock().faults = faults;
     }
 
     /// Ends all faults, including requested ones. What they have done stays done.
     pub fn heal(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.faults = Faults::default();
         state.injected.clear();
     }
@@ -147,12 +147,12 @@ impl<B: Backing> FaultyBacking<B> {
     /// Makes `fault` happen to the next call that can have it, whatever its rate. Of several asked
     /// for, each happens once, in their order.
     pub fn inject(&self, fault: Fault) {
-        self.state().injected.push_back(fault);
+        self.state.lock().injected.push_back(fault);
     }
 
     /// Returns how often `fault` has happened.
     pub fn count(&self, fault: Fault) -> u64 {
-        self.state().counts[fault as usize]
+        self.state.lock().counts[fault as usize]
     }
 
     /// Returns the backing behind the faults.
@@ -160,19 +160,14 @@ impl<B: Backing> FaultyBacking<B> {
         &self.inner
     }
 
-    /// Every state is a valid one, also after a panic.
-    fn state(&self) -> MutexGuard<'_, FaultState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Draws the fault of a call, if it has one.
     fn draw(&self, candidates: &[Fault]) -> Option<Fault> {
-        self.state().draw(candidates)
+        self.state.lock().draw(candidates)
     }
 
     /// Returns a number below `bound`, which is not 0.
     fn below(&self, bound: u64) -> u64 {
-        self.state().below(bound)
+        self.state.lock().below(bound)
     }
 
     /// Returns an aligned offset at which `len` bytes do not overlap those at `offset`, or `None`
@@ -260,7 +255,7 @@ impl<B: Backing> Backing for FaultyBacking<B> {
             Some(Fault::MisdirectedWrite) => {
                 let place = self.elsewhere(offset, data.len() as u64);
                 if place.is_none() {
-                    self.state().counts[Fault::MisdirectedWrite as usize] -= 1;
+                    self.state.lock().counts[Fault::MisdirectedWrite as usize] -= 1;
                 }
                 self.inner.write_at(place.unwrap_or(offset), data)
             }

@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zfold_pool::Lock;
 
 use super::contract::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
 
@@ -13,7 +14,7 @@ use super::contract::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
 pub struct MemoryBacking {
     len: usize,
     align: usize,
-    bytes: Mutex<Vec<u8>>,
+    bytes: Lock<Vec<u8>>,
 }
 
 impl MemoryBacking {
@@ -26,12 +27,7 @@ impl MemoryBacking {
     /// Returns the same with another alignment, 512 or 4096.
     fn with_align(len: usize, align: usize) -> Self {
         let len = len / MAX_ALIGN * MAX_ALIGN;
-        Self { len, align, bytes: Mutex::new(vec![0; len]) }
-    }
-
-    /// Every state of the bytes is a valid one, also after a panic.
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { len, align, bytes: Lock::new(vec![0; len]) }
     }
 }
 
@@ -46,20 +42,20 @@ impl Backing for MemoryBacking {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         check_access(self, offset, out)?;
-        out.copy_from_slice(&self.bytes()[offset as usize..][..out.len()]);
+        out.copy_from_slice(&self.bytes.lock()[offset as usize..][..out.len()]);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         check_access(self, offset, data)?;
-        self.bytes()[offset as usize..][..data.len()].copy_from_slice(data);
+        self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
     }
 
     /// Fills the range with 0xdd, so that a caller that still needs it finds out.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         check_range(self, offset, len)?;
-        self.bytes()[offset as usize..][..len as usize].fill(0xdd);
+        self.bytes.lock()[offset as usize..][..len as usize].fill(0xdd);
         Ok(())
     }
 

@@ -22,8 +22,10 @@ mod index;
 mod options;
 mod value;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zfold_pool::Lock;
 
 use crate::error::OpenError;
 use crate::pages::contexts::Contexts;
@@ -58,12 +60,12 @@ const SHARE: u64 = 64;
 #[derive(Debug)]
 pub struct Cache {
     objects: Arc<Objects>,
-    index: Mutex<Index>,
+    index: Lock<Index>,
     /// Bytes of the index, as of its last change.
     index_bytes: AtomicU64,
     limit_bytes: AtomicU64,
     /// One thread at a time makes room.
-    turn: Mutex<()>,
+    turn: Lock<()>,
     counts: CacheCounts,
 }
 
@@ -95,10 +97,10 @@ impl Cache {
         let contexts = contexts.map_err(OpenError::Codec)?;
         Ok(Self {
             objects: Arc::new(Objects { pool, contexts, piece_len }),
-            index: Mutex::default(),
+            index: Lock::default(),
             index_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(options.limit_bytes),
-            turn: Mutex::default(),
+            turn: Lock::default(),
             counts: CacheCounts::default(),
         })
     }
@@ -206,7 +208,7 @@ impl Cache {
     /// As [`get`](Self::get); `out` then holds anything.
     pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, CacheError> {
         // Nothing of the index changes its size.
-        let Some(value) = self.index().used(key) else {
+        let Some(value) = self.index.lock().used(key) else {
             count(&self.counts.misses, 1);
             return Ok(false);
         };
@@ -263,7 +265,7 @@ impl Cache {
     /// Returns whether `key` has a value, which does not count as a use.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.index().contains(key)
+        self.index.lock().contains(key)
     }
 
     /// Returns the keys of all values, the least recently used first.
@@ -272,13 +274,13 @@ impl Cache {
     /// A copy of each key, under the cache's lock.
     #[must_use]
     pub fn keys(&self) -> Vec<Box<[u8]>> {
-        self.index().keys()
+        self.index.lock().keys()
     }
 
     /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.index().len()
+        self.index.lock().len()
     }
 
     /// Returns whether there is no value.
@@ -321,7 +323,7 @@ impl Cache {
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         let (values, value_bytes) = {
-            let index = self.index();
+            let index = self.index.lock();
             (index.len() as u64, index.value_bytes())
         };
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -345,18 +347,13 @@ impl Cache {
     /// # Panics
     /// If one is broken. Call it while no other call is in progress.
     pub fn check(&self) {
-        self.index().check();
+        self.index.lock().check();
         self.objects.pool.check();
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        // Whole at every step that can panic.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the index; what `change` returns is dropped without the lock, by who called (K2).
     fn with_index<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
-        let mut index = self.index();
+        let mut index = self.index.lock();
         let result = change(&mut index);
         self.index_bytes.store(index.bytes(), Ordering::Relaxed);
         result
@@ -369,7 +366,7 @@ impl Cache {
         if above() == 0 {
             return true;
         }
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         // Idle memory first.
         self.objects.pool.compact(0);
         while let above @ 1.. = above() {

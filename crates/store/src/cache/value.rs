@@ -94,7 +94,7 @@ impl Value {
     /// as soon as that is known.
     ///
     /// # Errors
-    /// [`CacheError::TooLarge`], [`CacheError::NoMemory`] or [`CacheError::Pool`]; nothing is left in the pool.
+    /// [`CacheError::TooLarge`], `NoMemory` or `Pool`; nothing is left in the pool.
     pub(super) fn new(
         objects: &Arc<Objects>,
         key: &[u8],

@@ -19,11 +19,11 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use thread_local::ThreadLocal;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+use zfold_pool::Lock;
 
 use crate::backing::AlignedBuffer;
 use crate::backing::extents::{Extents, UNIT};
@@ -38,7 +38,7 @@ pub(crate) struct Backed {
     options: BackingOptions,
     /// Bytes of a unit: what the device aligns to, at least [`UNIT`].
     unit: usize,
-    extents: Mutex<Extents>,
+    extents: Lock<Extents>,
     /// Bytes of the extents' map.
     map_bytes: u64,
     /// The buffers of each thread.
@@ -113,7 +113,7 @@ impl Backed {
             options: options.clone(),
             unit,
             map_bytes: extents.bytes() as u64,
-            extents: Mutex::new(extents),
+            extents: Lock::new(extents),
             ahead: ThreadLocal::new(),
             ahead_bytes: AtomicU64::new(0),
             writes: Writes::new(),
@@ -142,14 +142,9 @@ impl Backed {
         self.unit
     }
 
-    fn extents(&self) -> MutexGuard<'_, Extents> {
-        // Whole at every step that can panic.
-        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a run of up to `units` units; returns its first and its length.
     pub(crate) fn allocate(&self, units: u32) -> Option<(u32, u32)> {
-        self.extents().allocate_up_to(units)
+        self.extents.lock().allocate_up_to(units)
     }
 
     /// Gives units back (B1).
@@ -159,12 +154,12 @@ impl Backed {
             // Advisory: what cannot be discarded is written again some time.
             let _ = self.options.backing.discard(bytes(unit), bytes(units));
         }
-        self.extents().free(unit, units);
+        self.extents.lock().free(unit, units);
     }
 
     /// Returns the bytes of the file in use.
     pub(crate) fn used_bytes(&self) -> u64 {
-        u64::from(self.extents().used()) * self.unit as u64
+        u64::from(self.extents.lock().used()) * self.unit as u64
     }
 
     /// Returns the bytes that there are.

@@ -13,10 +13,11 @@
 //! Locking: one of the shards at a time, under a slot's lock or none; the pool's below it.
 
 use std::collections::HashMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
+use zfold_pool::Lock;
 use zfold_pool::{AllocError, Handle, HandleError, Pool};
 
 const SHARDS: usize = 64;
@@ -48,20 +49,20 @@ pub(crate) struct Inserted {
 /// The table of shared objects.
 #[derive(Debug)]
 pub(crate) struct Duplicates {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Lock<Shard>; SHARDS],
     /// Room for entries in all shards.
     capacity: AtomicU64,
 }
 
 impl Duplicates {
     pub(crate) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), capacity: AtomicU64::new(0) }
+        Self { shards: std::array::from_fn(|_| Lock::default()), capacity: AtomicU64::new(0) }
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[hash as usize % SHARDS];
         // A panic in the pool makes the pool dead; the table itself is whole at every step.
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        shard.lock()
     }
 
     /// Returns an object with these bytes: one that is there already, or a new one.
@@ -120,7 +121,7 @@ impl Duplicates {
     /// Returns the number of objects, and of references to them.
     pub(crate) fn count(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(objects, references), shard| {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             let of_shard: u64 = shard.values().map(|object| u64::from(object.references)).sum();
             (objects + shard.len() as u64, references + of_shard)
         })

@@ -3,12 +3,13 @@
 //! - R3: a connection is used by one thread at a time. Of a server that does not promise that what
 //!   one connection has written another one reads, there is one connection.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Condvar;
 use std::time::Instant;
+
+use zfold_store::pool::{Lock, sound};
 
 use super::connection::{Connection, Export, Job, Trouble};
 use crate::engines::tcp::left;
-use crate::link::lock;
 use crate::place::NbdPlace;
 
 /// The most connections to a server that promises that.
@@ -20,7 +21,7 @@ pub(super) struct Links {
     place: NbdPlace,
     export: Export,
     most: usize,
-    state: Mutex<State>,
+    state: Lock<State>,
     one_less: Condvar,
 }
 
@@ -38,7 +39,7 @@ impl Links {
             place: place.clone(),
             export,
             most: if export.many { LINKS_MAX } else { 1 },
-            state: Mutex::new(State { idle: vec![first], open: 1 }),
+            state: Lock::new(State { idle: vec![first], open: 1 }),
             one_less: Condvar::new(),
         }
     }
@@ -56,12 +57,12 @@ impl Links {
         let mut link = self.take(deadline).map_err(|trouble| (trouble, false))?;
         let done = link.run(jobs, deadline);
         match &done {
-            Ok(()) | Err(Trouble::Refused(_)) => self.state().idle.push(link),
+            Ok(()) | Err(Trouble::Refused(_)) => self.state.lock().idle.push(link),
             Err(_) => {
                 drop(link);
                 // Those that are idle may have gone with it.
-                let idle = std::mem::take(&mut self.state().idle);
-                self.state().open -= 1 + idle.len();
+                let idle = std::mem::take(&mut self.state.lock().idle);
+                self.state.lock().open -= 1 + idle.len();
             }
         }
         self.one_less.notify_all();
@@ -70,7 +71,7 @@ impl Links {
 
     /// Returns a connection: one that is idle, or a new one if there may be one more.
     fn take(&self, deadline: Instant) -> Result<Connection, Trouble> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             while let Some(link) = state.idle.pop() {
                 if link.is_open() {
@@ -83,7 +84,7 @@ impl Links {
             }
             let left = left(deadline).ok_or(Trouble::Late)?;
             let waited = self.one_less.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = sound(waited).0;
         }
         state.open += 1;
         drop(state);
@@ -95,12 +96,8 @@ impl Links {
             Err(Trouble::Refused(why.to_owned()))
         });
         opened.inspect_err(|_| {
-            self.state().open -= 1;
+            self.state.lock().open -= 1;
             self.one_less.notify_all();
         })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
     }
 }

@@ -25,16 +25,16 @@ mod links;
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use zfold_store::pool::Lock;
 
 use self::connection::{Connection, Export, Job, Trouble};
 use self::extents::{Extents, GRAIN, Row};
 use self::links::Links;
 use crate::engine::{Engine, EngineError};
 use crate::engines::tcp::left;
-use crate::link::lock;
 use crate::map::UNIT;
 use crate::place::{NbdPlace, PlaceError, place_error};
 use crate::seal::SEALED;
@@ -60,9 +60,9 @@ pub(crate) struct NbdEngine {
     name: String,
     export: Export,
     links: Links,
-    book: Mutex<Book>,
+    book: Lock<Book>,
     /// The first failure and the last one, if there was no answer since.
-    failed: Mutex<Option<(Instant, Instant)>>,
+    failed: Lock<Option<(Instant, Instant)>>,
 }
 
 #[derive(Debug)]
@@ -110,8 +110,8 @@ impl NbdEngine {
             name: format!("nbd at {} {}", place.server, place.export).trim_end().to_owned(),
             links: Links::new(place, link, export),
             export,
-            book: Mutex::new(Book { extents, objects: BTreeMap::new() }),
-            failed: Mutex::new(None),
+            book: Lock::new(Book { extents, objects: BTreeMap::new() }),
+            failed: Lock::new(None),
         };
         match engine.trim(deadline) {
             // Advisory: what is not trimmed is overwritten.
@@ -122,10 +122,6 @@ impl NbdEngine {
                 Err(place_error!("{place} {error} to a trim of all of it: serve it without trim"))
             }
         }
-    }
-
-    fn book(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
     }
 
     /// Has the server forget everything.
@@ -145,7 +141,7 @@ impl NbdEngine {
     /// Makes requests, and remembers whether the server answers.
     fn run(&self, jobs: &mut [Job<'_>], deadline: Instant) -> Result<(), (Trouble, bool)> {
         let done = self.links.run(jobs, deadline);
-        let mut failed = lock(&self.failed);
+        let mut failed = self.failed.lock();
         match &done {
             Ok(()) | Err((Trouble::Refused(_), _)) => *failed = None,
             Err(_) => {
@@ -238,9 +234,9 @@ impl Engine for NbdEngine {
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {
         let grains = (bytes.len() as u64).div_ceil(GRAIN);
         loop {
-            let rows = self.book().extents.take(grains);
+            let rows = self.book.lock().extents.take(grains);
             let rows = rows.ok_or_else(|| {
-                let lost = self.book().extents.lost() * GRAIN;
+                let lost = self.book.lock().extents.lost() * GRAIN;
                 EngineError::Refused(format!(
                     "the export is full, and {lost} bytes of it are not used again: serve a longer \
                      one, or give a smaller --backing-size"
@@ -249,15 +245,15 @@ impl Engine for NbdEngine {
             match self.write(&rows, bytes, deadline) {
                 Ok(()) => {
                     let stored = Stored { len: bytes.len(), rows };
-                    self.book().objects.insert(number, stored);
+                    self.book.lock().objects.insert(number, stored);
                     return Ok(());
                 }
                 Err((trouble, sent)) => {
                     let answered = matches!(trouble, Trouble::Refused(_));
                     if sent && !answered {
-                        self.book().extents.lose(&rows);
+                        self.book.lock().extents.lose(&rows);
                     } else {
-                        self.book().extents.give(&rows);
+                        self.book.lock().extents.give(&rows);
                     }
                     wait(trouble, deadline)?;
                 }
@@ -272,7 +268,7 @@ impl Engine for NbdEngine {
         out: &mut [u8],
         deadline: Instant,
     ) -> Result<(), EngineError> {
-        let object = self.book().objects.get(&number).cloned().ok_or(EngineError::Missing)?;
+        let object = self.book.lock().objects.get(&number).cloned().ok_or(EngineError::Missing)?;
         if offset + out.len() > object.len {
             return Err(EngineError::Missing);
         }
@@ -291,7 +287,7 @@ impl Engine for NbdEngine {
     /// these grains.
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
         left(deadline).ok_or(EngineError::Late)?;
-        let mut book = self.book();
+        let mut book = self.book.lock();
         for number in numbers {
             if let Some(object) = book.objects.remove(number) {
                 book.extents.give(&object.rows);
@@ -306,7 +302,7 @@ impl Engine for NbdEngine {
     }
 
     fn away(&self) -> Vec<String> {
-        let failed = *lock(&self.failed);
+        let failed = *self.failed.lock();
         let is_away = failed.is_some_and(|(first, last)| last - first >= AWAY_AFTER);
         is_away.then(|| self.name.clone()).into_iter().collect()
     }

@@ -2,10 +2,10 @@
 //! gone (R5, R8).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::link::lock;
+use zfold_store::pool::Lock;
+
 use crate::place::COPIES_MAX;
 
 /// Stands for no home.
@@ -44,7 +44,7 @@ fn index(home: usize) -> u16 {
 
 /// All objects that were put and not deleted.
 #[derive(Debug, Default)]
-pub(super) struct Book(Mutex<Pages>);
+pub(super) struct Book(Lock<Pages>);
 
 #[derive(Debug, Default)]
 struct Pages {
@@ -57,15 +57,15 @@ struct Pages {
 
 impl Book {
     pub(super) fn enter(&self, number: u64, entry: Entry) {
-        self.pages().entries.insert(number, entry);
+        self.0.lock().entries.insert(number, entry);
     }
 
     pub(super) fn find(&self, number: u64) -> Option<Entry> {
-        self.pages().entries.get(&number).copied()
+        self.0.lock().entries.get(&number).copied()
     }
 
     pub(super) fn strike(&self, numbers: &[u64]) {
-        let mut pages = self.pages();
+        let mut pages = self.0.lock();
         for number in numbers {
             let entry = pages.entries.remove(number);
             pages.gone -= entry.map_or(0, |entry| u64::from(entry.gone));
@@ -74,13 +74,13 @@ impl Book {
 
     /// Has all objects of a home looked at by the next renewal: it may have lost some (R8).
     pub(super) fn doubt(&self, home: usize) {
-        self.pages().doubted.insert(index(home));
+        self.0.lock().doubted.insert(index(home));
     }
 
     /// Returns the objects whose leases are older than `age`, and those on a doubted home.
     pub(super) fn due(&self, age: Duration) -> Vec<u64> {
         let now = Instant::now();
-        let mut pages = self.pages();
+        let mut pages = self.0.lock();
         let doubted = std::mem::take(&mut pages.doubted);
         let mut due = Vec::new();
         for (number, entry) in &mut pages.entries {
@@ -99,7 +99,7 @@ impl Book {
     /// could not be made again.
     pub(super) fn renewed(&self, numbers: &BTreeSet<u64>, gone: &BTreeMap<u64, u8>) {
         let now = Instant::now();
-        let mut pages = self.pages();
+        let mut pages = self.0.lock();
         let Pages { entries, gone: sum, .. } = &mut *pages;
         for number in numbers {
             if let Some(entry) = entries.get_mut(number) {
@@ -113,11 +113,7 @@ impl Book {
 
     /// Returns how many copies are gone, as far as renewals have found.
     pub(super) fn gone(&self) -> u64 {
-        self.pages().gone
-    }
-
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        lock(&self.0)
+        self.0.lock().gone
     }
 }
 

@@ -3,14 +3,13 @@
 //! - R3: a link is used by one thread at a time: it is in the pool or with its user.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use redis::{Cmd, Value};
+use zfold_store::pool::Lock;
 
 use super::connection::{Access, Connection};
 use super::trouble::Trouble;
-use crate::link::lock;
 use crate::place::Address;
 
 /// The most idle connections that are kept to one server.
@@ -20,18 +19,18 @@ const IDLE_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Connections {
     access: Access,
-    idle: Mutex<HashMap<Address, Vec<Connection>>>,
+    idle: Lock<HashMap<Address, Vec<Connection>>>,
 }
 
 impl Connections {
     pub(super) fn new(access: Access) -> Self {
-        Self { access, idle: Mutex::default() }
+        Self { access, idle: Lock::default() }
     }
 
     /// Returns a connection to `address`, an idle one or a new one.
     pub(super) fn take(&self, address: &Address, deadline: Instant) -> Result<Connection, Trouble> {
         loop {
-            let idle = self.idle().get_mut(address).and_then(Vec::pop);
+            let idle = self.idle.lock().get_mut(address).and_then(Vec::pop);
             match idle {
                 Some(link) if link.is_open() => return Ok(link),
                 Some(_) => {}
@@ -42,7 +41,7 @@ impl Connections {
 
     /// Takes a connection back on which nothing is under way.
     pub(super) fn give(&self, address: &Address, link: Connection) {
-        let mut idle = self.idle();
+        let mut idle = self.idle.lock();
         let links = idle.entry(address.clone()).or_default();
         if links.len() < IDLE_MAX {
             links.push(link);
@@ -51,7 +50,7 @@ impl Connections {
 
     /// Closes the idle connections to a server to which one was lost.
     pub(super) fn forget(&self, address: &Address) {
-        let forgotten = self.idle().remove(address);
+        let forgotten = self.idle.lock().remove(address);
         // Closed without the lock.
         drop(forgotten);
     }
@@ -93,9 +92,5 @@ impl Connections {
             _ => self.give(address, link),
         }
         reply
-    }
-
-    fn idle(&self) -> MutexGuard<'_, HashMap<Address, Vec<Connection>>> {
-        lock(&self.idle)
     }
 }

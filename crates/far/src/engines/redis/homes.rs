@@ -4,11 +4,11 @@
 //! home that is back succeeds, whatever is noted here. The lock is held for a look or a note, and
 //! no request is made under it.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use zfold_store::pool::Lock;
+
 use super::trouble::Trouble;
-use crate::link::lock;
 
 /// How long a home is asked last after a first failure; twice as long after each further one.
 const SHUN_MIN: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const AWAY_AFTER: Duration = Duration::from_secs(3);
 
 /// What is known of each home; none of one that is well.
 #[derive(Debug)]
-pub(super) struct Homes(Mutex<Vec<Option<Shunned>>>);
+pub(super) struct Homes(Lock<Vec<Option<Shunned>>>);
 
 /// A home that did not answer.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +35,12 @@ struct Shunned {
 
 impl Homes {
     pub(super) fn new(count: usize) -> Self {
-        Self(Mutex::new(vec![None; count]))
+        Self(Lock::new(vec![None; count]))
     }
 
     /// Returns all homes in the order in which `number` asks for them.
     pub(super) fn order(&self, number: u64) -> Vec<usize> {
-        let count = self.all().len();
+        let count = self.0.lock().len();
         let first = usize::try_from(number % count as u64).expect("less than a count");
         self.healthy_first((0..count).map(|step| (first + step) % count).collect())
     }
@@ -49,7 +49,7 @@ impl Homes {
     /// again, by one caller: for the others its time begins anew.
     pub(super) fn healthy_first(&self, mut homes: Vec<usize>) -> Vec<usize> {
         let now = Instant::now();
-        let mut all = self.all();
+        let mut all = self.0.lock();
         homes.sort_by_key(|home| all[*home].is_some_and(|shunned| now < shunned.until));
         for home in &homes {
             if let Some(shunned) = &mut all[*home]
@@ -64,7 +64,7 @@ impl Homes {
     /// Remembers whether a home answered at `now`; one that refuses answers. Returns whether this
     /// is the first answer after a failure.
     pub(super) fn learn(&self, home: usize, trouble: Option<&Trouble>, now: Instant) -> bool {
-        let known = &mut self.all()[home];
+        let known = &mut self.0.lock()[home];
         match trouble {
             None | Some(Trouble::Refused(_)) => known.take().is_some(),
             Some(_) => {
@@ -81,18 +81,14 @@ impl Homes {
     /// Returns whether a caller that can do without a home should ask it now.
     pub(super) fn admits(&self, home: usize) -> bool {
         let now = Instant::now();
-        self.all()[home].is_none_or(|shunned| shunned.until <= now)
+        self.0.lock()[home].is_none_or(|shunned| shunned.until <= now)
     }
 
     /// Returns the homes that are away.
     pub(super) fn away(&self) -> Vec<usize> {
         let is_away = |shunned: &Shunned| shunned.failed - shunned.since >= AWAY_AFTER;
-        let all = self.all();
+        let all = self.0.lock();
         (0..all.len()).filter(|home| all[*home].as_ref().is_some_and(is_away)).collect()
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Option<Shunned>>> {
-        lock(&self.0)
     }
 }
 

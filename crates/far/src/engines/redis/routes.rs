@@ -10,10 +10,11 @@
 //!   master since the engine connected.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use redis::Value;
+use zfold_store::pool::sound;
 
 use super::connections::Connections;
 use super::trouble::Trouble;
@@ -192,7 +193,7 @@ impl Routes {
             asked.next = (asked.next + 1) % nodes.len();
             let until = deadline.min(Instant::now() + ASK_PATIENCE);
             if let Ok(map) = Map::ask(links, &nodes[asked.next], until) {
-                *cluster.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+                *sound(cluster.now.write()) = Arc::new(map);
                 break;
             }
             if Instant::now() >= deadline {
@@ -205,7 +206,7 @@ impl Routes {
 
 impl Cluster {
     fn map(&self) -> Arc<Map> {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&sound(self.now.read()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Any bytes as what a server of S3 answers.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use object_store::ClientOptions;
@@ -9,6 +9,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
 };
 use object_store::path::Path;
+use zfold_store::pool::Lock;
 
 use super::bounded::Bounded;
 use super::bucket::Bucket;
@@ -19,7 +20,7 @@ use crate::place::{Place, Source};
 /// A server that answers everything with the same bytes: a status and fields by the first one, and
 /// a body of the others.
 #[derive(Clone, Debug, Default)]
-struct Server(Arc<Mutex<Vec<u8>>>);
+struct Server(Arc<Lock<Vec<u8>>>);
 
 impl HttpConnector for Server {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -35,7 +36,7 @@ impl HttpService for Server {
         'a: 'b,
         Self: 'b,
     {
-        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = self.0.lock().clone();
         let (how, body) = said.split_first().map_or((0, &[][..]), |(how, body)| (*how, body));
         let status = [200_u16, 206, 403, 404, 416, 500, 307, 204][usize::from(how % 8)];
         let len = if how & 8 == 0 { body.len() as u64 } else { u64::MAX };
@@ -77,13 +78,13 @@ impl Client {
         let bucket = Bucket::over(&place, true, server.clone(), 0).expect("a bucket");
         let path = Path::from("cold");
         let run = path.clone().join(format!("{FOLDER}run"));
-        let engine = S3Engine { bucket, path, run, lease: LEASE, renewed: Mutex::new(None) };
+        let engine = S3Engine { bucket, path, run, lease: LEASE, renewed: Lock::new(None) };
         Self { server, engine }
     }
 
     /// Makes each call of an engine, which is answered with `said`; returns what was wrong.
     pub(crate) fn hear(&self, said: &[u8], deadline: Instant) -> Vec<EngineError> {
-        said.clone_into(&mut self.server.0.lock().unwrap_or_else(PoisonError::into_inner));
+        said.clone_into(&mut self.server.0.lock());
         let engine = &self.engine;
         let calls = [
             engine.put(7, b"sealed", deadline),

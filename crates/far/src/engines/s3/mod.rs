@@ -21,18 +21,17 @@ pub(crate) mod heard;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::{Path, PathPart};
 use object_store::{ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutPayload};
+use zfold_store::pool::Lock;
 
 use self::bucket::Bucket;
 use crate::engine::{Engine, EngineError};
 use crate::engines::random;
-use crate::link::lock;
 use crate::place::{PlaceError, S3Place, place_error};
 
 /// Longest object. Most are what one batch of writeback brings, 1 to 4 MiB; the cleaner's are as
@@ -61,7 +60,7 @@ pub(crate) struct S3Engine {
     run: Path,
     lease: Duration,
     /// When the lease was renewed; none before the first time, which comes at once.
-    renewed: Mutex<Option<Instant>>,
+    renewed: Lock<Option<Instant>>,
 }
 
 impl S3Engine {
@@ -73,7 +72,7 @@ impl S3Engine {
         let bucket = Bucket::open(place)?;
         let path = Path::from(&*place.path);
         let run = path.clone().join(format!("{FOLDER}{}", random::name()?));
-        let engine = Self { bucket, path, run, lease: LEASE, renewed: Mutex::new(None) };
+        let engine = Self { bucket, path, run, lease: LEASE, renewed: Lock::new(None) };
         let tried = (|| {
             engine.write_lease(deadline)?;
             engine.runs(None, deadline)?;
@@ -233,12 +232,12 @@ impl Engine for S3Engine {
     }
 
     fn renew(&self, deadline: Instant) -> Result<(), EngineError> {
-        if lock(&self.renewed).is_some_and(|then| then.elapsed() < RENEW_AFTER) {
+        if self.renewed.lock().is_some_and(|then| then.elapsed() < RENEW_AFTER) {
             return Ok(());
         }
         let begun = Instant::now();
         let now = self.write_lease(deadline)?;
-        *lock(&self.renewed) = Some(begun);
+        *self.renewed.lock() = Some(begun);
         match self.sweep(&now, deadline) {
             // V4
             Err(EngineError::Late) => Ok(()),

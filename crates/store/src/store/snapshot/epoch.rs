@@ -1,7 +1,8 @@
 //! The epoch, and the entries that were replaced before a snapshot had written them.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+
+use zfold_pool::Lock;
 
 use crate::entry::Entry;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -10,9 +11,9 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 #[derive(Debug, Default)]
 pub(crate) struct Saving {
     /// One snapshot at a time.
-    pub(super) turn: Mutex<()>,
+    pub(super) turn: Lock<()>,
     epoch: AtomicBool,
-    preserved: Mutex<Vec<(u64, Entry)>>,
+    preserved: Lock<Vec<(u64, Entry)>>,
     /// How many there are.
     preserved_count: AtomicU64,
 }
@@ -29,7 +30,7 @@ impl Saving {
     /// Keeps an entry that leaves its slot, whose lock the caller holds, for the snapshot (S1).
     #[cold]
     pub(crate) fn preserve(&self, key: u64, entry: Entry) {
-        let mut preserved = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut preserved = self.preserved.lock();
         preserved.push((key, entry));
         // Relaxed: a gauge; under the lock, so that no thread uncounts the entry before.
         self.preserved_count.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +52,7 @@ impl Saving {
 
     /// Takes a preserved entry from the list, which gives its memory back with the last.
     pub(super) fn next_preserved(&self) -> Option<(u64, Entry)> {
-        let mut preserved = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut preserved = self.preserved.lock();
         let next = preserved.pop();
         self.preserved_count.fetch_sub(next.is_some().into(), Ordering::Relaxed);
         if preserved.is_empty() {

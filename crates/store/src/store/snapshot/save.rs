@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::PoisonError;
 
 use super::error::{LABEL_MAX, SnapshotError, SnapshotReport};
 use super::format::{Header, Record, Writer};
@@ -30,7 +29,7 @@ impl Store {
         if label.len() > LABEL_MAX {
             return Err(SnapshotError::Label(label.len()));
         }
-        let _turn = self.saving.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.saving.turn.lock();
         let epoch = self.saving.turn_over();
         let header = Header {
             page_len: self.pages.len,

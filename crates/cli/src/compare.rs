@@ -2,7 +2,6 @@
 
 use zfold_compare::compare::{self, Allocator, ConfigError, Fault, Plan, Record, RunError, report};
 use zfold_compare::input::{InputError, PageSet, Sampling};
-use zfold_compare::trace::Trace;
 use zfold_console::format::Format;
 use zfold_store::CodecKind;
 
@@ -18,16 +17,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--histogram needs --format table"));
     }
     let plan = plan(args);
-    let records = match &args.trace {
-        Some(path) => {
-            let trace = Trace::from_file(path).map_err(input_failure)?;
-            with_progress(|progress| compare::replay(&plan, &trace, progress))?
-        }
-        None => {
-            let inputs = inputs(args, &plan)?;
-            with_progress(|progress| compare::run(&plan, &inputs, progress))?
-        }
-    };
+    let inputs = inputs(args, &plan)?;
+    let records = with_progress(|progress| compare::run(&plan, &inputs, progress))?;
     match args.format {
         Format::Json => exit::write_data(report::json(&records).as_bytes()),
         Format::Csv => exit::write_records(&report::csv(&records)),
@@ -126,7 +117,6 @@ fn input_failure(error: InputError) -> Failure {
         InputError::PartialPage { .. } => {
             "give whole pages, or use --file to pad the last one".to_owned()
         }
-        InputError::BadTrace { .. } => "give a complete trace, raw or zstd-compressed".to_owned(),
         InputError::NoProcess { .. } => "give the number of a running process".to_owned(),
         InputError::NotPermitted { pid } => format!(
             "run as the same user with ptrace allowed (kernel.yama.ptrace_scope=0), or as root: \

@@ -35,19 +35,6 @@ fn pages(count: usize) -> Vec<u8> {
     (0..count * PAGE).map(&mut byte).collect()
 }
 
-/// Returns the bytes of a trace: operation, size and slot of each record.
-fn trace(records: &[(u8, u16, u32)]) -> Vec<u8> {
-    let mut bytes = b"ZTRACE01".to_vec();
-    bytes.extend((records.len() as u64).to_le_bytes());
-    for (operation, size, slot) in records {
-        bytes.extend(0u64.to_le_bytes());
-        bytes.extend([*operation, 0]);
-        bytes.extend(size.to_le_bytes());
-        bytes.extend(slot.to_le_bytes());
-    }
-    bytes
-}
-
 fn records(arguments: &[&str]) -> Vec<Value> {
     let json = [&["compare", "--format", "json"], arguments].concat();
     let document: Value = serde_json::from_str(&results(&json)).expect("JSON");
@@ -268,28 +255,6 @@ fn any_file_is_cut_in_pages_and_sampled() {
 }
 
 #[test]
-fn trace_is_replayed_by_its_sizes() {
-    let mut events: Vec<(u8, u16, u32)> = (0..600).map(|i| (1, 40 + i * 5, u32::from(i))).collect();
-    events.extend((0..600).map(|slot| (2, 0, slot)));
-    events.extend((0..300).map(|slot| (3, 0, slot * 2)));
-    events.extend([(1, 0, 7), (4, 0, 9), (1, 4090, 11), (2, 0, 7), (3, 0, 12345)]);
-    let file = file("run.ztr", &trace(&events));
-    let records = records(&["--trace", &file, "--preset", "linux-6.1"]);
-    assert_eq!(records.len(), 3);
-    for record in &records {
-        assert_eq!((&record["input"], &record["codec"]), (&"run".into(), &"trace".into()));
-        assert_eq!((number(record, "pages"), number(record, "same_filled")), (603, 1));
-        assert_eq!(number(record, "objects"), 600);
-        assert_eq!(record["pool_bytes_half_freed"], Value::Null);
-        assert_eq!(number(record, "pool_bytes_emptied"), 0);
-    }
-    // The store of 4090 bytes does not fit zbud; the rejected store counts everywhere.
-    assert_eq!((number(&records[0], "rejected"), number(&records[2], "rejected")), (2, 1));
-    let payload: u64 = (0..600).map(|i| 40 + i * 5).sum();
-    assert_eq!(number(&records[2], "payload_bytes"), payload);
-}
-
-#[test]
 fn histogram_is_drawn_in_powers_of_two() {
     let file = file("histogram.pages", &pages(16));
     let text = results(&["compare", "--pages", &file, "--codecs", "lz4", "--histogram"]);
@@ -375,7 +340,6 @@ fn missing_file_is_named() {
     let parts = ["cannot read /no/such/file: no such file or directory", "built-in captures"];
     assert_refused(&["compare", "--pages", "/no/such/file"], 1, &parts);
     assert_refused(&["compare", "--file", "/no/such/file"], 1, &parts);
-    assert_refused(&["compare", "--trace", "/no/such/file"], 1, &parts);
 }
 
 #[test]
@@ -387,7 +351,7 @@ fn directory_is_not_a_file() {
 #[test]
 fn empty_file_has_no_pages() {
     let file = file("empty.pages", b"");
-    for input in ["--pages", "--file", "--trace"] {
+    for input in ["--pages", "--file"] {
         assert_refused(&["compare", input, &file], 1, &["is empty"]);
     }
 }
@@ -403,16 +367,6 @@ fn file_that_ends_inside_a_page_is_refused() {
 fn damaged_zstd_is_refused() {
     let file = file("damaged.zst", &pages(1));
     assert_refused(&["compare", "--pages", &file], 1, &["cannot unpack", "damaged.zst"]);
-}
-
-#[test]
-fn other_file_is_not_a_trace() {
-    let other = file("other.ztr", &pages(1));
-    assert_refused(&["compare", "--trace", &other], 1, &["is not a zswap trace", "ZTRACE01"]);
-    let cut = file("cut.ztr", &trace(&[(1, 500, 0), (2, 0, 0)])[..40]);
-    assert_refused(&["compare", "--trace", &cut], 1, &["promises 2 records"]);
-    let odd = file("odd.ztr", &trace(&[(9, 500, 0)]));
-    assert_refused(&["compare", "--trace", &odd], 1, &["record 0 has operation 9"]);
 }
 
 #[test]
@@ -482,7 +436,6 @@ fn sizes_in_wrong_units_are_refused() {
 
 #[test]
 fn options_that_do_not_go_together_are_refused() {
-    assert_refused(&["compare", "--trace", "a", "--codecs", "lz4"], 2, &["--trace", "--codecs"]);
     let arguments = ["compare", "--histogram", "--format", "json"];
     assert_refused(&arguments, 2, &["--histogram", "--format table"]);
 }

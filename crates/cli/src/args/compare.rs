@@ -23,8 +23,6 @@ Examples:
     zfold compare --file data.bin --threads 2 --limit 64MiB --histogram
   Pool sizes as in a Linux 6.1 kernel:
     zfold compare --preset linux-6.1 --codecs lz4
-  Replay the sizes of a recorded zswap run:
-    zfold compare --trace run.ztr.zst --preset linux-6.1
   For a program:
     zfold compare --format json | jq '.records[] | [.input, .allocator, .pool_bytes]'
 
@@ -45,12 +43,6 @@ pub(crate) struct CompareArgs {
     /// A live process: its anonymous memory, without stacks. Needs the right to ptrace it.
     #[arg(long, help_heading = "Input")]
     pub(crate) pid: Option<u32>,
-
-    /// Replay the order and the sizes of a zswap trace, raw or compressed by zstd. Measures the
-    /// allocators alone: object contents are generated, there is no codec.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Input")]
-    #[arg(conflicts_with_all = ["pages", "file", "pid", "codecs", "threads", "limit"])]
-    pub(crate) trace: Option<PathBuf>,
 
     /// Take at most SIZE from each --pid and --file, as a uniform random sample of pages.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
@@ -186,14 +178,6 @@ mod tests {
             ["--seed", "x"],
         ] {
             assert!(compare(&wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn trace_excludes_what_it_does_not_use() {
-        assert!(compare(&["--trace", "a", "--chain", "4"]).is_ok());
-        for other in [["--codecs", "lz4"], ["--pages", "b"], ["--threads", "2"]] {
-            assert!(compare(&[&["--trace", "a"], &other[..]].concat()).is_err(), "{other:?}");
         }
     }
 }

@@ -110,8 +110,6 @@ impl Stage {
         for name in FILES {
             fs::write(at(name), b"something to compress ".repeat(5000)).expect("written");
         }
-        let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/cc1.ztr.zst");
-        fs::copy(trace, at("run.ztr.zst")).expect("a trace");
         certificates(folder.path());
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/zfold.toml");
         let example = fs::read_to_string(example).expect("an example");

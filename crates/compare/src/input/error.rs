@@ -51,14 +51,6 @@ pub enum InputError {
         /// The bytes of a page.
         page_size: usize,
     },
-    /// The file is not a whole trace.
-    #[error("{path} is not a zswap trace: {flaw}")]
-    BadTrace {
-        /// The file.
-        path: PathBuf,
-        /// Its flaw.
-        flaw: TraceFlaw,
-    },
     /// There is no process of this number, or it ended while it was read.
     #[error("there is no process {pid}")]
     NoProcess {
@@ -84,34 +76,6 @@ pub enum InputError {
         pid: u32,
         /// The system's error.
         source: io::Error,
-    },
-}
-
-/// The flaws of a trace's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum TraceFlaw {
-    /// It does not begin with `ZTRACE01` and a count.
-    #[error("it does not begin with ZTRACE01 and a count")]
-    NoHeader,
-    /// It has another length than its count of records says.
-    #[error("its header promises {promised} records of 16 bytes, but {bytes} bytes follow")]
-    Length {
-        /// The records that the header promises.
-        promised: u64,
-        /// The bytes that follow the header.
-        bytes: u64,
-    },
-    /// It has no records.
-    #[error("it has no records")]
-    NoRecords,
-    /// A record has an operation that is not known.
-    #[error("record {record} has operation {operation}, not 1, 2, 3 or 4")]
-    Operation {
-        /// The record, from 0.
-        record: u64,
-        /// The operation it has.
-        operation: u8,
     },
 }
 

@@ -11,7 +11,6 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-pub use error::{InputError, TraceFlaw, plain};
+pub use error::{InputError, plain};
 pub use pages::PageSet;
-pub(crate) use pages::{read_file, stem, unpack};
 pub use sample::Sampling;

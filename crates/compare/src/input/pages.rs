@@ -163,13 +163,13 @@ impl PageSet {
 }
 
 /// Returns all bytes of the file at `path`.
-pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, InputError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, InputError> {
     std::fs::read(path).map_err(|source| InputError::unreadable(path, source))
 }
 
 /// Returns the contents of `packed`, the zstd frames in the file at `path`: [`UNPACKED_MAX`] bytes
 /// at most, since a small file can have any number of them.
-pub(crate) fn unpack(path: &Path, packed: &[u8]) -> Result<Vec<u8>, InputError> {
+fn unpack(path: &Path, packed: &[u8]) -> Result<Vec<u8>, InputError> {
     let mut bytes = Vec::new();
     let unpacked = zstd::Decoder::with_buffer(packed)
         .and_then(|decoder| decoder.take(UNPACKED_MAX + 1).read_to_end(&mut bytes));
@@ -181,7 +181,7 @@ pub(crate) fn unpack(path: &Path, packed: &[u8]) -> Result<Vec<u8>, InputError> 
 }
 
 /// Returns the name of the file at `path` without those of `suffixes` that it ends in, in turn.
-pub(crate) fn stem(path: &Path, suffixes: &[&str]) -> String {
+pub(super) fn stem(path: &Path, suffixes: &[&str]) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let mut stem: &str = &name;
     for suffix in suffixes {

@@ -206,7 +206,8 @@ impl Routes {
 
 impl Cluster {
     fn map(&self) -> Arc<Map> {
-        Arc::clone(&sound(self.now.read()))
+        let now = sound(self.now.read());
+        Arc::clone(&now)
     }
 }
 

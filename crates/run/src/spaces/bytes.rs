@@ -92,8 +92,8 @@ impl fmt::Debug for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zfold_uffd::Pagemap;
     use zfold_uffd::page::page_len;
-    use zfold_uffd::pagemap::Pagemap;
 
     #[test]
     fn what_was_cut_off_is_not_seen_and_its_memory_is_used_again() {

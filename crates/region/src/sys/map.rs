@@ -67,7 +67,7 @@ pub(crate) unsafe fn drop_many(ranges: &[Range<usize>]) -> Vec<bool> {
 /// this process asks for that once more.
 ///
 /// # Cost
-/// About 0.3 microseconds, and 0.5 for each page that was merged.
+/// A system call, and a copy of each page that was merged.
 pub(crate) fn unmerge(pages: &Range<usize>) -> bool {
     let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(pages.start);
     // SAFETY: the advice changes where contents lie, not what they are.

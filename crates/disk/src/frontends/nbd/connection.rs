@@ -25,6 +25,8 @@
 //!   the receiving side meanwhile.
 //! - C4: when the client sends no more, breaks the protocol, or the server stops, no further
 //!   request is read; those read are answered, and the last thread closes the connection.
+//! - C5: a thread settles what broken connections have left (fence/F1) when it has received what
+//!   it is about to serve, and has begun nothing of it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +38,7 @@ use zfold_nbd::{COMMON_PAYLOAD, Request, command};
 
 use super::budget::{Budget, RESERVE, Reserved, Shared};
 use super::channel::{Channel, Input};
+use super::fence::Member;
 use super::lock::lock;
 use super::output::{Output, Replies};
 use super::pieces;
@@ -59,6 +62,7 @@ const KEPT_BYTES: usize = 80 << 10;
 pub(super) struct Connection<'a> {
     channel: Channel,
     responder: Responder<'a>,
+    fence: Member<'a>,
     threads: usize,
     stopping: &'a AtomicBool,
     counters: &'a NbdCounters,
@@ -128,7 +132,7 @@ impl<'a> Connection<'a> {
     /// `stopping` is set.
     pub(super) fn new(
         (channel, input): (Channel, Input),
-        responder: Responder<'a>,
+        (responder, fence): (Responder<'a>, Member<'a>),
         threads: usize,
         stopping: &'a AtomicBool,
         (shared, counters): (&'a Shared, &'a NbdCounters),
@@ -136,6 +140,7 @@ impl<'a> Connection<'a> {
         Self {
             channel,
             responder,
+            fence,
             threads,
             stopping,
             counters,
@@ -228,6 +233,7 @@ impl<'a> Connection<'a> {
                 return Ok(if whole { Next::Idle } else { Next::Busy });
             }
             if request.command == command::DISCONNECT {
+                self.fence.leaves();
                 return Ok(Next::End);
             }
             let long = is_long(&request);
@@ -266,6 +272,7 @@ impl<'a> Connection<'a> {
         request: &Request,
         replies: &mut Replies,
     ) -> io::Result<()> {
+        self.fence.settle();
         let send = |bytes: &mut Vec<u8>| {
             std::mem::swap(bytes, &mut replies.bytes);
             self.output.send(&self.channel, &self.budget, replies);
@@ -302,6 +309,9 @@ impl<'a> Connection<'a> {
     fn serve(&self, batch: &mut Batch) {
         let Batch { requests, payloads, used, replies } = batch;
         let (mut begin, mut errors) = (0, 0);
+        if !requests.is_empty() {
+            self.fence.settle();
+        }
         let mut spent = Duration::ZERO;
         for (n, taken) in requests.iter().enumerate() {
             let payload = &payloads[begin..taken.payload_end];

@@ -29,12 +29,15 @@
 //!   waiting.
 //! - N3: `connection.rs` says how the threads of a connection share its work, and which locks there
 //!   are. The server's own lock guards the list of connections and is held for moments only.
+//! - N4: nothing that a broken connection has sent is carried out after a request that was sent
+//!   later over another one (fence/F1).
 
 mod activity;
 mod budget;
 mod buffer;
 mod channel;
 mod connection;
+mod fence;
 mod handshake;
 mod listener;
 mod lock;

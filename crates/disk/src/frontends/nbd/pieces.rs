@@ -76,12 +76,15 @@ fn write(
         let data = &mut data[..(piece.end - piece.start) as usize];
         receive(data)?;
         if served.is_ok() {
-            let _busy = responder.activity.begin();
-            served = disk.write(piece.start, data).map_err(Refusal::from);
+            // Each counts alone: no payload is waited for in between (fence/F3).
+            served = match responder.activity.begin(true) {
+                Some(_busy) => disk.write(piece.start, data).map_err(Refusal::from),
+                None => Err(Refusal::Broken),
+            };
         }
     }
     if served.is_ok() && request.flags & command_flag::FUA != 0 {
-        let _busy = responder.activity.begin();
+        let _busy = responder.activity.begin(false);
         served = disk.flush().map_err(Refusal::from);
     }
     Ok(served)

@@ -28,6 +28,8 @@ pub(super) enum Refusal {
     TooLong,
     /// No bytes, where there have to be some.
     Empty,
+    /// The connection broke before it was begun (fence/F1).
+    Broken,
 }
 
 impl From<IoError> for Refusal {
@@ -49,7 +51,7 @@ impl Refusal {
             Self::Io(IoError::ReadOnly) => EPERM,
             Self::Io(IoError::NoSpace) => ENOSPC,
             Self::Io(IoError::Io) => EIO,
-            Self::Io(IoError::Closed) => ESHUTDOWN,
+            Self::Io(IoError::Closed) | Self::Broken => ESHUTDOWN,
             _ => EINVAL,
         }
     }
@@ -61,6 +63,7 @@ impl Refusal {
             Self::Command => "the command is unknown or was not negotiated".into(),
             Self::TooLong => "the request is longer than the server's limit".into(),
             Self::Empty => "the request covers no bytes".into(),
+            Self::Broken => "the connection was closed before the request was begun".into(),
         }
     }
 }
@@ -82,8 +85,11 @@ impl Responder<'_> {
     /// whether it succeeded.
     pub(super) fn answer(&self, request: &Request, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let begin = out.len();
-        let _busy = self.activity.begin();
-        let served = self.check(request).and_then(|()| self.run(request, payload, out));
+        let busy = self.activity.begin(changes(request));
+        let served = match busy {
+            Some(_) => self.check(request).and_then(|()| self.run(request, payload, out)),
+            None => Err(Refusal::Broken),
+        };
         if let Err(refusal) = served {
             // Whatever was prepared is not true.
             out.truncate(begin);
@@ -119,9 +125,7 @@ impl Responder<'_> {
         }
         match request.command {
             command::READ if request.len > self.max_request => Err(Refusal::TooLong),
-            command::WRITE | command::TRIM | command::WRITE_ZEROES if self.export.read_only => {
-                Err(IoError::ReadOnly.into())
-            }
+            _ if changes(request) && self.export.read_only => Err(IoError::ReadOnly.into()),
             _ => Ok(()),
         }
     }
@@ -152,9 +156,7 @@ impl Responder<'_> {
             }
             _ => return Err(Refusal::Command),
         }
-        let changes =
-            matches!(request.command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
-        if changes && request.flags & command_flag::FUA != 0 {
+        if changes(request) && request.flags & command_flag::FUA != 0 {
             disk.flush()?;
         }
         simple_reply(out, request.cookie, 0);
@@ -162,7 +164,7 @@ impl Responder<'_> {
     }
 
     pub(super) fn read(&self, offset: u64, len: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let _busy = self.activity.begin();
+        let _busy = self.activity.begin(false).ok_or(Refusal::Broken)?;
         let begin = out.len();
         out.resize(begin + len as usize, 0);
         Ok(self.export.disk.read(offset, &mut out[begin..])?)
@@ -248,6 +250,11 @@ impl Responder<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns whether a request changes the device.
+fn changes(request: &Request) -> bool {
+    matches!(request.command, command::WRITE | command::TRIM | command::WRITE_ZEROES)
 }
 
 /// Returns what a request holds of the connection's budget until its reply is sent.

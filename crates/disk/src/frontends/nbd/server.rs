@@ -24,6 +24,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::budget::Shared;
 use super::channel::Channel;
 use super::connection::Connection;
+use super::fence::Fence;
 use super::handshake::{Agreed, Handshake};
 use super::listener::Listener;
 use super::lock::lock;
@@ -64,6 +65,8 @@ const THREADS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct NbdServer {
     exports: Vec<Export>,
+    /// One for each export; those of one disk use that of the first.
+    fences: Vec<Fence>,
     options: NbdOptions,
     counters: NbdCounters,
     /// The memory that the requests of all connections hold.
@@ -105,8 +108,10 @@ impl NbdServer {
         let held = Shared::new(options.max_held_bytes);
         let places = Places::new(&options);
         let registry = Registry { stopping: false, places, wakers: Vec::new(), listeners: 0 };
+        let fences = exports.iter().map(|_| Fence::default()).collect();
         Arc::new(Self {
             exports,
+            fences,
             options,
             held,
             counters: NbdCounters::default(),
@@ -173,7 +178,8 @@ impl NbdServer {
     /// Returns whether all were done in time. A Unix socket's file is gone afterwards.
     pub fn shutdown(&self, drain: Duration) -> bool {
         let deadline = Instant::now() + drain;
-        self.stopping.store(true, Ordering::Relaxed);
+        // Release: a thread that sees what is done to the sockets sees it, too.
+        self.stopping.store(true, Ordering::Release);
         let mut registry = lock(&self.registry);
         registry.stopping = true;
         for waker in registry.wakers.drain(..) {
@@ -245,7 +251,7 @@ impl NbdServer {
 impl Membership {
     /// Leads a connection from its greeting to its end.
     fn converse(&self, socket: Arc<Socket>) {
-        let NbdServer { exports, options, counters, held, stopping, .. } = &*self.server;
+        let NbdServer { exports, fences, options, counters, held, stopping, .. } = &*self.server;
         let admit = || self.become_client();
         let channel = Channel::new(Arc::clone(&socket));
         let (agreed, channel, input) = match Handshake::new(exports, options, &admit, channel).run()
@@ -259,6 +265,12 @@ impl Membership {
         };
         let Agreed { export, structured, allocation } = agreed;
         let export = &exports[export];
+        let same_disk = |other: &Export| Arc::ptr_eq(&other.disk, &export.disk);
+        let fence = exports.iter().position(same_disk).map(|first| &fences[first]);
+        // Without a descriptor to watch it, the connection is closed.
+        let Some(Ok(fence)) = fence.map(|fence| fence.enter(self.id, &socket, stopping)) else {
+            return;
+        };
         let _user = export.disk.attach("an NBD client is connected");
         let responder = Responder {
             export,
@@ -270,7 +282,8 @@ impl Membership {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let threads = cpus.min(THREADS_MAX);
         let counted = (held, counters);
-        Connection::new((channel, input), responder, threads, stopping, counted).run();
+        let served = (responder, fence);
+        Connection::new((channel, input), served, threads, stopping, counted).run();
     }
 
     /// Asks for a client's place. From there on a shutdown waits for the requests.

@@ -111,7 +111,7 @@ fn input_failure(error: InputError) -> Failure {
         }
         InputError::NotZstd { .. } => "give a complete .zst file, or raw bytes".to_owned(),
         InputError::TooLong { .. } => {
-            "unpack it with zstd -d and give the result: unpacked files have no limit".to_owned()
+            "give it unpacked (zstd -d) and as a file: these have no limit".to_owned()
         }
         InputError::Empty { .. } => "give a file with at least one page".to_owned(),
         InputError::PartialPage { .. } => {

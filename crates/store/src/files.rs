@@ -10,10 +10,13 @@
 //! - T2: a file that zfold trusts is checked by the descriptor by which it is read, and must not be
 //!   writable for all users.
 //! - T3: a new file appears complete, and is readable only for users who could read the old one.
+//! - T4: to open a file for reading waits for no other program: the writer of a FIFO may never
+//!   come. What is read of a pipe or a device has an end or a bound.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
@@ -21,8 +24,8 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, accessat, fstat, fstatfs, open,
-    readlinkat,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, SeekFrom, accessat,
+    fcntl_getfl, fcntl_setfl, fstat, fstatfs, open, readlinkat, seek,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -32,6 +35,9 @@ const BUFFER: usize = 1 << 20;
 
 /// Most links in a row, as for Linux.
 const LINKS_MAX: usize = 40;
+
+/// `f_type` of the file system in which pipes without a name are.
+const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
 /// Which users may read a file that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +79,65 @@ pub fn followed(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// Opens a file for reading what this process then acts on.
+/// Opens for reading what a user names: a file, a device, or a pipe that a shell has made, such as
+/// `<(COMMAND)` or `/dev/stdin`. Of the last two the caller bounds what it reads (T4).
 ///
 /// # Errors
-/// It is planted or all users may write to it; what [`followed`] or the system says.
+/// It is a folder, a socket or a FIFO; the system's error.
+pub fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = File::options();
+    let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NXIO) => io::Error::other("it is a socket or a device without driver"),
+        _ => error,
+    })?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(Errno::ISDIR.into());
+    }
+    // A pipe without a name has, or had, a writer from the beginning.
+    if kind.is_fifo() && fstatfs(&file)?.f_type as u64 != PIPEFS_MAGIC {
+        return Err(io::Error::other("it is a FIFO, whose writer might never come: name a file"));
+    }
+    // It is read as if it had been opened without: what a pipe does not have yet is waited for.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Returns the next range of a file's bytes, from `at` on and before `end`, that holds data; `None`
+/// if there is none. A file system without holes has data everywhere.
+///
+/// # Errors
+/// The system's.
+pub fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+    if at >= end {
+        return Ok(None);
+    }
+    let start = match seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::INVAL | Errno::NOTSUP) => at,
+        Err(errno) => return Err(errno.into()),
+    };
+    if start >= end {
+        return Ok(None);
+    }
+    let stop = match seek(file, SeekFrom::Hole(start)) {
+        Ok(stop) => stop.min(end),
+        Err(Errno::INVAL | Errno::NOTSUP | Errno::NXIO) => end,
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(Some(start..stop))
+}
+
+/// Opens a file for reading what this process then acts on, as [`open_to_read`] does.
+///
+/// # Errors
+/// It is planted or all users may write to it; what [`followed`] or [`open_to_read`] says.
 pub fn open_believed(path: &Path) -> io::Result<File> {
     let path = followed(path)?;
-    let file = File::open(&path)?;
+    let file = open_to_read(&path)?;
     let found = file.metadata()?;
     refuse_planted(&path, &found)?;
     if found.is_file() && found.mode() & 0o002 != 0 {
@@ -269,208 +327,4 @@ fn folder(path: &Path) -> &Path {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Read as _;
-    use std::os::fd::AsRawFd as _;
-    use std::os::unix::fs::{lchown, symlink};
-
-    use super::*;
-
-    /// Another user.
-    const OTHER: u32 = 65534;
-
-    fn set_mode(path: &Path, mode: u32) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
-    }
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).expect("it is there").mode() & 0o777
-    }
-
-    /// Returns whether files can be given to another user, and says if not.
-    fn can_plant(test: &str) -> bool {
-        let can = geteuid().is_root();
-        if !can {
-            zfold_testing::skip(test, "only root gives files away");
-        }
-        can
-    }
-
-    fn replaced(path: &Path) -> io::Result<()> {
-        replace(path, Readers::AsBefore, |out| out.write_all(b"new"))
-    }
-
-    #[test]
-    fn links_of_this_user_are_followed_to_their_end() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
-        symlink("second", at("first")).expect("a link");
-        symlink(at("target"), at("second")).expect("a link");
-        assert_eq!(followed(&at("first")).expect("followed"), at("target"));
-        fs::write(at("target"), "old").expect("written");
-        replaced(&at("first")).expect("replaced");
-        assert_eq!(fs::read(at("target")).expect("bytes"), b"new");
-        assert!(at("first").is_symlink() && at("second").is_symlink());
-        symlink("loop", at("loop")).expect("a link");
-        followed(&at("loop")).expect_err("it never ends");
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 4);
-    }
-
-    #[test]
-    fn a_planted_link_is_not_followed() {
-        if !can_plant("a_planted_link_is_not_followed") {
-            return;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let (link, target) = (folder.path().join("link"), folder.path().join("target"));
-        fs::write(&target, "precious").expect("written");
-        symlink(&target, &link).expect("a link");
-        lchown(&link, Some(OTHER), None).expect("given away");
-        for open_to_all in [0o1777, 0o777, 0o775] {
-            set_mode(folder.path(), open_to_all);
-            for refused in [
-                followed(&link).map(drop),
-                replaced(&link),
-                try_replace(&link),
-                open_believed(&link).map(drop),
-            ] {
-                assert!(refused.expect_err("refused").to_string().contains("another user"));
-            }
-            assert_eq!(fs::read(&target).expect("bytes"), b"precious");
-        }
-        // Where only root puts links, and where the folder's owner does.
-        set_mode(folder.path(), 0o755);
-        replaced(&link).expect("it is not planted");
-        set_mode(folder.path(), 0o775);
-        lchown(folder.path(), Some(OTHER), None).expect("given away");
-        replaced(&link).expect("it is not planted");
-    }
-
-    #[test]
-    fn a_planted_file_is_not_believed() {
-        if !can_plant("a_planted_file_is_not_believed") {
-            return;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("file");
-        fs::write(&path, "lies").expect("written");
-        lchown(&path, Some(OTHER), None).expect("given away");
-        set_mode(folder.path(), 0o1777);
-        open_believed(&path).expect_err("refused");
-        open_special(&path).expect_err("refused");
-        set_mode(folder.path(), 0o755);
-        open_believed(&path).expect("it is not planted");
-    }
-
-    #[test]
-    fn a_file_that_everybody_may_write_to_is_not_believed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("file");
-        fs::write(&path, "truth").expect("written");
-        for open_to_all in [0o666, 0o602] {
-            set_mode(&path, open_to_all);
-            let refused = open_believed(&path).expect_err("refused");
-            assert!(refused.to_string().contains("chmod o-w"), "{refused}");
-        }
-        for kept in [0o600, 0o644, 0o664] {
-            set_mode(&path, kept);
-            let mut text = String::new();
-            let read = open_believed(&path).and_then(|mut file| file.read_to_string(&mut text));
-            assert_eq!((read.expect("believed"), &*text), (5, "truth"));
-        }
-    }
-
-    #[test]
-    fn what_the_system_links_to_is_read() {
-        let mut null = open_believed(Path::new("/dev/null")).expect("everybody may write to it");
-        assert_eq!(null.read(&mut [0]).expect("read"), 0);
-        let (pipe, mut writer) = io::pipe().expect("a pipe");
-        writer.write_all(b"said").expect("written");
-        drop(writer);
-        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-        let mut text = String::new();
-        let opened = open_believed(Path::new(&path));
-        opened.and_then(|mut file| file.read_to_string(&mut text)).expect("read");
-        assert_eq!(text, "said");
-    }
-
-    #[test]
-    fn no_more_can_read_a_file_than_the_one_before() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("file");
-        for kept in [0o600, 0o640, 0o666] {
-            fs::write(&path, "old").expect("written");
-            set_mode(&path, kept);
-            replaced(&path).expect("replaced");
-            assert_eq!(mode(&path), kept, "{kept:o}");
-            replace(&path, Readers::Owner, |out| out.write_all(b"new")).expect("replaced");
-            assert_eq!(mode(&path), 0o600);
-        }
-        if can_plant("no_more_can_read_a_file_than_the_one_before") {
-            // Of another user, who permits more than the mask: that is not this user's wish.
-            set_mode(&path, 0o666);
-            lchown(&path, Some(OTHER), None).expect("given away");
-            let new = folder.path().join("new");
-            File::create(&new).expect("made");
-            replaced(&path).expect("replaced");
-            assert_eq!(mode(&path), mode(&new));
-        }
-    }
-
-    #[test]
-    fn a_file_keeps_its_group() {
-        if !can_plant("a_file_keeps_its_group") {
-            return;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("file");
-        fs::write(&path, "old").expect("written");
-        lchown(&path, None, Some(OTHER)).expect("given to a group");
-        set_mode(&path, 0o640);
-        replaced(&path).expect("replaced");
-        let found = fs::metadata(&path).expect("it is there");
-        assert_eq!((found.gid(), found.mode() & 0o777), (OTHER, 0o640));
-    }
-
-    #[test]
-    fn another_group_may_do_what_it_could() {
-        let modes = [0o640, 0o644, 0o664, 0o604, 0o600, 0o666, 0o750].map(without_group);
-        assert_eq!(modes, [0o600, 0o644, 0o644, 0o600, 0o600, 0o666, 0o700]);
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_synced_is_no_failure() {
-        for errno in [Errno::INVAL, Errno::ACCESS, Errno::NOTSUP, Errno::NOSYS] {
-            synced(Err(errno.into())).expect("the file is there");
-        }
-        for errno in [Errno::IO, Errno::NOSPC] {
-            synced(Err(errno.into())).expect_err("its name may be lost");
-        }
-        // A file that cannot be synced at all.
-        sync_folder(Path::new("/dev/null")).expect("no failure");
-        sync_folder(Path::new("/")).expect("synced");
-    }
-
-    #[test]
-    fn what_can_be_opened_later_is_known_before() {
-        check_special(Path::new("/dev/null")).expect("everybody may write to it");
-        let (pipe, _writer) = io::pipe().expect("a pipe");
-        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-        check_special(Path::new(&path)).expect("it is this user's");
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("socket");
-        let _socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
-        open_special(&path).expect_err("no file");
-        check_special(&path).expect_err("no file");
-        if can_plant("what_can_be_opened_later_is_known_before") {
-            let path = folder.path().join("fifo");
-            let (fifo, mode) = (FileType::Fifo, Mode::from_raw_mode(0o666));
-            rustix::fs::mknodat(CWD, &path, fifo, mode, 0).expect("a fifo");
-            // It has no reader, and is not waited for.
-            check_special(&path).expect("it is this user's");
-            lchown(&path, Some(OTHER), None).expect("given away");
-            set_mode(folder.path(), 0o1777);
-            check_special(&path).expect_err("it is planted");
-        }
-    }
-}
+mod tests;

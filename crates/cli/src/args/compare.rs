@@ -35,7 +35,7 @@ pub(crate) struct CompareArgs {
     #[arg(help_heading = "Input")]
     pub(crate) pages: Vec<PathBuf>,
 
-    /// Any files, cut into pages; the last page is padded with zeros.
+    /// Any files, cut into pages, without their holes; the last page is padded with zeros.
     #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
     #[arg(help_heading = "Input")]
     pub(crate) file: Vec<PathBuf>,

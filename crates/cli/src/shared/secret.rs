@@ -56,7 +56,8 @@ fn credentials() -> Option<PathBuf> {
 
 fn credential(folder: &Path, name: &str) -> Option<String> {
     let path = folder.join(name);
-    let found = fs::metadata(&path).ok().filter(|found| found.len() <= CREDENTIAL_LEN_MAX);
+    let fits = |found: &fs::Metadata| found.is_file() && found.len() <= CREDENTIAL_LEN_MAX;
+    let found = fs::metadata(&path).ok().filter(fits);
     let text = found.and_then(|_| fs::read_to_string(path).ok())?;
     Some(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::tempdir;
 
 use crate::common::{assert_line, assert_refused, results};
@@ -93,6 +94,25 @@ fn files_that_cannot_be_used_are_failures() {
     refused(&["--control", text(&empty)], &["empty", "choose another path"]);
     refused(&["--nbd", "tcp:host.invalid:1"], &["host.invalid"]);
     refused(&["--tls-cert", text(&empty), "--tls-key", text(&empty)], &["empty"]);
+}
+
+#[test]
+fn a_fifo_is_refused_and_not_waited_for() {
+    let runtime = tempdir().expect("a directory");
+    let fifo = runtime.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a FIFO");
+    let fifo = text(&fifo);
+    for flags in [
+        &["--config", fifo][..],
+        &["--load", fifo],
+        &["--dictionary", fifo],
+        &["--backing", fifo],
+        &["--tls-cert", fifo, "--tls-key", fifo],
+    ] {
+        let line = [&["disk", "--no-mlock", "--size", "1MiB"], flags].concat();
+        let output = zfold(runtime.path(), &line).output().expect("it starts");
+        assert_line(&output, 1, &["fifo", "name"]);
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The most bytes that a packed file may have unpacked; a file that is given unpacked may have any
-/// number, which its owner sees.
+/// The most bytes that a packed file may have unpacked, and that a pipe or device may give; a file
+/// that is given unpacked may have any number, which its owner sees.
 pub(super) const UNPACKED_MAX: u64 = 256 << 20;
 
 /// Why an input cannot be used.
@@ -29,7 +29,8 @@ pub enum InputError {
         /// The decoder's error.
         source: io::Error,
     },
-    /// The file is packed, and has more bytes unpacked than are taken.
+    /// The file is packed, and has more bytes unpacked than are taken; or it is a pipe or a device
+    /// that has more.
     #[error("{path} has more than {} MiB unpacked", UNPACKED_MAX >> 20)]
     TooLong {
         /// The file.

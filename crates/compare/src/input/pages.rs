@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use zfold_store::files::open_to_read;
+
 use crate::input::error::{InputError, UNPACKED_MAX};
 use crate::input::process;
 use crate::input::sample::{Sampling, read_sample};
@@ -83,7 +85,8 @@ impl PageSet {
     /// Returns the pages of any file; the last one is filled up with zeros.
     ///
     /// A file larger than the sampling limit is sampled: uniformly and in the order of the file.
-    /// Of a pipe or device, whose size is not known, the bytes up to the limit are taken.
+    /// Its holes are left out and not read. Of a pipe or device, whose size is not known, the bytes
+    /// up to the limit are taken.
     ///
     /// # Errors
     ///
@@ -162,9 +165,19 @@ impl PageSet {
     }
 }
 
-/// Returns all bytes of the file at `path`.
+/// Returns all bytes of the file at `path`; of a pipe or a device, whose length is not known,
+/// [`UNPACKED_MAX`] at most.
 fn read_file(path: &Path) -> Result<Vec<u8>, InputError> {
-    std::fs::read(path).map_err(|source| InputError::unreadable(path, source))
+    let unreadable = |source| InputError::unreadable(path, source);
+    let file = open_to_read(path).map_err(unreadable)?;
+    let is_file = file.metadata().map_err(unreadable)?.is_file();
+    let most = if is_file { u64::MAX } else { UNPACKED_MAX + 1 };
+    let mut bytes = Vec::new();
+    let read = file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+    match read as u64 {
+        read if read == most => Err(InputError::TooLong { path: path.to_owned() }),
+        _ => Ok(bytes),
+    }
 }
 
 /// Returns the contents of `packed`, the zstd frames in the file at `path`: [`UNPACKED_MAX`] bytes

@@ -1,6 +1,7 @@
 //! Tests of reading inputs.
 
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::pages::stem;
@@ -65,6 +66,48 @@ fn what_unpacks_to_more_than_a_bound_is_refused() {
     let error = PageSet::from_capture(&file.0, 4096).expect_err("too long");
     assert!(matches!(error, InputError::TooLong { .. }), "{error}");
     assert!(error.to_string().ends_with("bomb.pages.zst has more than 256 MiB unpacked"));
+}
+
+#[test]
+fn holes_of_a_file_are_left_out_and_not_read() {
+    let file = TemporaryFile::new("sparse", b"");
+    let sparse = std::fs::File::options().write(true).open(&file.0).expect("a file");
+    sparse.set_len(100 << 30).expect("a hole");
+    for (byte, at) in [(1, 10 << 30), (2, 50 << 30), (3, (100 << 30) - 4096)] {
+        sparse.write_all_at(&[byte; 4096], at).expect("written");
+    }
+    let all = PageSet::from_file(&file.0, 4096, ALL).expect("pages");
+    assert_eq!((all.len(), all.population()), (3, 3));
+    assert!(all.pages().zip(1..).all(|(page, byte)| page == [byte; 4096]));
+    let sampling = Sampling { limit_bytes: 8192, seed: 1 };
+    let some = PageSet::from_file(&file.0, 4096, sampling).expect("pages");
+    assert_eq!((some.len(), some.population()), (2, 3));
+    assert!(some.pages().all(|page| all.pages().any(|other| other == page)));
+    // Nothing but a hole.
+    sparse.set_len(0).and_then(|()| sparse.set_len(100 << 30)).expect("a hole");
+    let error = PageSet::from_file(&file.0, 4096, ALL).expect_err("no data");
+    assert!(matches!(error, InputError::Empty { .. }), "{error}");
+}
+
+#[test]
+fn what_is_no_file_is_refused_or_has_a_bound() {
+    let fifo = TemporaryFile::new("fifo", b"");
+    std::fs::remove_file(&fifo.0).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&fifo.0).status();
+    assert!(made.is_ok_and(|status| status.success()), "a FIFO");
+    for refused in [
+        PageSet::from_file(&fifo.0, 4096, ALL).map(drop),
+        PageSet::from_capture(&fifo.0, 4096).map(drop),
+        Trace::from_file(&fifo.0).map(drop),
+    ] {
+        let refused = refused.expect_err("it has no writer").to_string();
+        assert!(refused.contains("it is a FIFO"), "{refused}");
+    }
+    let zero = Path::new("/dev/zero");
+    let error = PageSet::from_capture(zero, 4096).expect_err("it has no end");
+    assert!(matches!(error, InputError::TooLong { .. }), "{error}");
+    let sampling = Sampling { limit_bytes: 8192, seed: 1 };
+    assert_eq!(PageSet::from_file(zero, 4096, sampling).expect("pages").len(), 2);
 }
 
 #[test]

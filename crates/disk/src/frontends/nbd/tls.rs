@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use thiserror::Error;
+use zfold_store::files::open_to_read;
 
 use super::buffer::Buffer;
 use super::lock::lock;
@@ -19,6 +20,9 @@ use super::socket::Socket;
 
 /// Plaintext encrypted under one hold of the session's lock.
 const ENCRYPT_BYTES: usize = 256 << 10;
+
+/// Most bytes of a PEM file; those of a system's authorities are a quarter of it.
+const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// The configuration of sessions.
 pub(super) type Config = Arc<ServerConfig>;
@@ -98,8 +102,8 @@ pub fn tls_config(
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = certificates(cert_chain_pem)?;
-    let key = PrivateKeyDer::from_pem_file(key_pem)
-        .map_err(|source| TlsError::File { path: key_pem.into(), source })?;
+    let key = read(key_pem).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem));
+    let key = key.map_err(|source| TlsError::File { path: key_pem.into(), source })?;
     provider
         .key_provider
         .load_private_key(key.clone_key())
@@ -125,9 +129,23 @@ pub fn tls_config(
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let file = |source| TlsError::File { path: path.into(), source };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(file)?.collect();
+    let pem = read(path).map_err(file)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(file)?;
     if chain.is_empty() { Err(TlsError::NoCertificate { path: path.into() }) } else { Ok(chain) }
+}
+
+/// Returns the bytes of a PEM file.
+fn read(path: &Path) -> Result<Vec<u8>, pem::Error> {
+    let mut bytes = Vec::new();
+    let file = open_to_read(path).map_err(pem::Error::Io)?;
+    match file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes) {
+        Ok(read) if read as u64 > PEM_BYTES_MAX => {
+            Err(pem::Error::Io(io::Error::other("it is longer than 1 MiB")))
+        }
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(pem::Error::Io(error)),
+    }
 }
 
 /// The encryption of one connection. Its lock is held to move bytes in memory only: one thread at

@@ -1,6 +1,6 @@
 //! Reading a snapshot, and filling a store from it.
 
-use std::io::{BufReader, Read, Seek as _};
+use std::io::{self, BufReader, Read, Seek as _};
 use std::path::Path;
 
 use super::error::{SnapshotError, SnapshotReport};
@@ -41,6 +41,10 @@ impl Store {
     /// then.
     pub fn restore_from(&self, path: &Path) -> Result<SnapshotReport, SnapshotError> {
         let mut file = open_believed(path)?;
+        // Before all of a pipe was read in vain.
+        file.rewind().map_err(|_| {
+            io::Error::other("it is a pipe and is read twice: give the name of a file")
+        })?;
         verify(&mut BufReader::with_capacity(BUFFER, &file))?;
         file.rewind()?;
         self.restore(&mut BufReader::with_capacity(BUFFER, &file))

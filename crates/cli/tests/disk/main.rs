@@ -5,6 +5,8 @@ mod common;
 
 mod config;
 mod control;
+mod faults;
+mod faulty;
 mod lifetime;
 mod refused;
 #[cfg(feature = "s3")]

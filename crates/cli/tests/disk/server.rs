@@ -110,6 +110,11 @@ impl Server {
         number.parse::<u64>().expect("a number") << 10
     }
 
+    /// Returns the number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process");

@@ -98,7 +98,6 @@ fn what_is_no_file_is_refused_or_has_a_bound() {
     for refused in [
         PageSet::from_file(&fifo.0, 4096, ALL).map(drop),
         PageSet::from_capture(&fifo.0, 4096).map(drop),
-        Trace::from_file(&fifo.0).map(drop),
     ] {
         let refused = refused.expect_err("it has no writer").to_string();
         assert!(refused.contains("it is a FIFO"), "{refused}");

@@ -26,7 +26,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
 }
 
-/// Returns what to compare: the preset, or the kernel's and zfold's own, overridden by what was typed.
+/// Returns what to compare: the preset, or the kernel's and zfold's own, overridden by what was
+/// typed.
 fn plan(args: &CompareArgs) -> Plan {
     let mut plan = args.preset.map_or_else(Plan::default, Plan::of_preset);
     if args.preset.is_none() {

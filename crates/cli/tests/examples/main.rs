@@ -12,8 +12,8 @@ mod texts;
 use stage::Stage;
 use texts::{commands, help_examples, readme_examples};
 
-/// Commands of the README that build: steps of `.ci/run` and `.ci/nightly`, and the demo, which has tests
-/// of its own.
+/// Commands of the README that build: steps of `.ci/run` and `.ci/nightly`, and the demo, which has
+/// tests of its own.
 const STEPS: [&str; 5] = [
     "cargo run --release -- demo",
     "cargo build --release",

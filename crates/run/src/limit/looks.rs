@@ -36,8 +36,8 @@ impl Looks {
     /// Measures, if it is time.
     ///
     /// # Cost
-    /// About 20 microseconds for each process, and about 20 ns for each page of this one. If several
-    /// have much memory that they may share, the kernel walks their page tables twice.
+    /// About 20 microseconds for each process, and about 20 ns for each page of this one. If
+    /// several have much memory that they may share, the kernel walks their page tables twice.
     pub(crate) fn look(&mut self, shared: &Shared, spaces: &[Arc<Managed>]) {
         let began = Instant::now();
         if began < self.due || !shared.looks {

@@ -211,8 +211,8 @@ impl SwapCache {
         self.batches.iter().flatten().filter(|batch| batch.space == space).cloned().collect()
     }
 
-    /// Gives back the memory of the next pages of a batch that this thread has taken and whose slots
-    /// no page uses any longer; they count no longer.
+    /// Gives back the memory of the next pages of a batch that this thread has taken and whose
+    /// slots no page uses any longer; they count no longer.
     pub(crate) fn give_back(of: &Mutex<Self>, batch: &Batch, at: &Range<usize>) {
         debug_assert_eq!(at.start, batch.given());
         batch.release(at);

@@ -19,9 +19,9 @@
 //!
 //! A connection has *broken* when it is closed in both directions, by either side. Over TCP the
 //! end of what the client sends has to be enough, as nothing else comes from a client that was
-//! killed; except behind a `DISCONNECT`, by which a client leaves in order. Bytes that the client's
-//! system still has to send then come before that end, and with it as late as it likes: until the
-//! server has received the end, it cannot know of it.
+//! killed; except behind a `DISCONNECT` that was read, by which a client leaves in order. Bytes
+//! that the client's system still has to send come before that end, and with it as late as it
+//! likes: until the server has received the end, it cannot know of it.
 
 use std::collections::HashMap;
 use std::io;

@@ -263,7 +263,9 @@ impl Frames {
                     continue;
                 }
                 Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
-                Errno::NOENT | Errno::FAULT => Stays::Gone,
+                Errno::NOENT => Stays::Gone,
+                // `FAULT`, too: there is a page that cannot be touched, such as one whose memory is
+                // broken. It does not become zeros: a touch ends the program.
                 _ => Stays::Changed,
             };
             return Moved { done, why: Some(why) };

@@ -153,6 +153,29 @@ fn pages_that_the_owner_drops_behind_our_back_are_zeros() {
     assert!(region.as_slice::<u8>().iter().all(|&byte| byte == 0));
 }
 
+/// A page that cannot be touched, as one whose memory is broken, stays one: it does not leave and
+/// come back as zeros. The owner can make such pages, too.
+#[test]
+fn a_page_that_cannot_be_touched_stays() {
+    const GUARD_INSTALL: libc::c_int = 102;
+    const GUARD_REMOVE: libc::c_int = 103;
+    let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    region.as_mut_slice::<u8>().fill(5);
+    let advise = |advice| {
+        // SAFETY: gives up the contents of a page of the region, which nobody else uses.
+        unsafe { libc::madvise(region.as_ptr().wrapping_add(PAGE).cast(), PAGE, advice) }
+    };
+    if advise(GUARD_INSTALL) != 0 {
+        let error = std::io::Error::last_os_error();
+        return zfold_testing::skip("a_page_that_cannot_be_touched_stays", error);
+    }
+    region.pageout(..).unwrap();
+    holds(region.memory(), 255, 1);
+    assert_eq!(advise(GUARD_REMOVE), 0);
+    region.pageout(..).unwrap();
+    holds(region.memory(), 255, 0);
+}
+
 /// A part that the owner protects stays where it is, and works as before when it is writable again.
 #[test]
 fn protected_pages_stay_and_the_others_leave() {

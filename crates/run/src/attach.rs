@@ -12,6 +12,7 @@ use crate::options::{Event, Report};
 use crate::permission::Access;
 use crate::running::{Refused, Running};
 use crate::sys::proc;
+use crate::sys::process::remedy;
 use crate::trace::begin::{NotFollowed, trace_running};
 use crate::trace::{Handle, News};
 
@@ -77,6 +78,8 @@ pub fn attach(
     match trace_running(&running, side, &handle, access.clone(), &mut on_news) {
         Ok(()) => Ok(memory.report(began.elapsed())),
         Err(NotFollowed::Refused(line)) => Err(RunError::Refused(Refused(line))),
-        Err(NotFollowed::Failed(error)) => Err(RunError::Ended(error.to_string())),
+        Err(NotFollowed::Failed(error)) => {
+            Err(RunError::Ended(format!("{error}{}", remedy(&error))))
+        }
     }
 }

@@ -71,5 +71,6 @@ pub use self::{
     running::{Refused, Running},
     sys::inherited::{Files, Inherited, MemoryLimits, die_of, tell},
     sys::malloc::keep_little_memory,
+    sys::process::remedy,
     trace::HELPER_AT,
 };

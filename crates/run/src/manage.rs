@@ -15,6 +15,7 @@ use crate::options::{Event, Exit, Report, RunOptions, Unmanaged};
 use crate::permission::Access;
 use crate::running::Refused;
 use crate::sys;
+use crate::sys::process::remedy;
 use crate::sys::urgency::may_be_urgent;
 use crate::trace::{self, Handle, News, Program, begin};
 
@@ -64,7 +65,7 @@ pub fn manage(
                 }
             }
         })
-        .map_err(|error| RunError::Ended(error.to_string()))?;
+        .map_err(|error| RunError::Ended(format!("{error}{}", remedy(&error))))?;
     match exit {
         trace::Exit::NotRun(libc::ENOENT) => {
             Err(RunError::NotFound(io::Error::from_raw_os_error(libc::ENOENT)))
@@ -119,7 +120,7 @@ pub enum RunError {
     #[error("{0}")]
     NotExecutable(std::io::Error),
     /// The system refuses what a run needs, such as tracing.
-    #[error("{0}")]
+    #[error("{0}{remedy}", remedy = remedy(.0))]
     System(std::io::Error),
     /// The program was ended, because something that it needs could not be served.
     #[error("{0}")]

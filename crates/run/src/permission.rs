@@ -45,6 +45,9 @@ pub enum Denied {
             or strace"
     )]
     Traced,
+    /// There may be no more processes.
+    #[error("cannot start a process: {0}{remedy}", remedy = process::remedy(.0))]
+    Processes(io::Error),
     /// Children may not be traced.
     #[error("not permitted to trace children (ptrace: {0})")]
     Tracing(io::Error),
@@ -85,7 +88,7 @@ pub fn access() -> Result<Access, Denied> {
 /// A fork of this process.
 pub fn may_trace() -> Result<(), Denied> {
     process::may_trace_calls().map_err(Denied::Filters)?;
-    let child = process::start_bell().map_err(Denied::Tracing)?;
+    let child = process::start_bell().map_err(Denied::Processes)?;
     let tried = may_trace_child(child.pid);
     process::kill(child.pid);
     // Its end is told to its parent, or to nobody where that does not want to know.

@@ -36,6 +36,7 @@ pub(super) fn grants(denied: &Denied) -> Vec<String> {
         Denied::Permission | Denied::Tracing(_) | Denied::Descriptors(_) | Denied::Filters(_) => {
             here(denied).into_iter().chain(containers()).collect()
         }
+        Denied::Processes(_) => vec!["ulimit -u unlimited".to_owned()],
         _ => Vec::new(),
     }
 }

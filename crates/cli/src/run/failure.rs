@@ -2,6 +2,8 @@
 
 use std::io;
 
+use zfold_run::remedy;
+
 use super::plan::RunPlan;
 use crate::shared::exit::Failure;
 
@@ -14,7 +16,7 @@ pub(super) const NOT_FOUND: u8 = 127;
 
 /// Returns the failure to do something that zfold needs.
 pub(super) fn failed(what: &str, error: &io::Error) -> Failure {
-    Failure::new(format!("cannot {what}: {error}")).with_status(FAILED)
+    Failure::new(format!("cannot {what}: {error}{}", remedy(error))).with_status(FAILED)
 }
 
 /// Returns the failure to start the program, with the status that a shell gives it.

@@ -29,7 +29,7 @@ pub(crate) fn needs() -> Vec<Need> {
         need(
             "tracing children",
             &[Use::Run],
-            refused(|denied| matches!(denied, Denied::Tracing(_))),
+            refused(|denied| matches!(denied, Denied::Tracing(_) | Denied::Processes(_))),
             "ptrace",
         ),
         need(

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::process::getuid;
+use rustix::process::{geteuid, getuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::exit::Failure;
@@ -20,10 +20,17 @@ const HARMLESS: CapabilitySet =
 /// What root has stays, and so does what a user has been granted by itself (ambient capabilities).
 ///
 /// # Errors
-/// The system does not let this process give them up.
+/// The system does not let this process give them up. Or the file is setuid: the programs that
+/// zfold starts would have its owner's rights.
 pub(crate) fn give_up_those_of_the_file() -> Result<(), Failure> {
     if getuid().is_root() {
         return Ok(());
+    }
+    if getuid() != geteuid() {
+        return Err(Failure::new(
+            "this file is setuid, which would give everybody its owner's rights: chmod u-s it, and \
+             use sudo",
+        ));
     }
     let given_up = capabilities(None).and_then(|has| {
         let kept = kept(has, CapabilitySet::from_bits_retain(set("CapAmb:")));

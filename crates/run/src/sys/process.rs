@@ -111,6 +111,16 @@ pub(crate) fn is_there(tid: i32) -> bool {
     Pid::from_raw(tid).is_some_and(|tid| test_kill_process(tid) != gone)
 }
 
+/// Returns what to do about an error of the system, to be put behind it; nothing for most of them.
+#[must_use]
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        // Of fork and of starting a thread.
+        Some(libc::EAGAIN) => "; raise the limit of processes and threads (ulimit -u)",
+        _ => "",
+    }
+}
+
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
 }

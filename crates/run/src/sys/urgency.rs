@@ -31,7 +31,8 @@ pub(crate) fn be_urgent() {
 /// Returns whether this process may lower niceness: without that, a woken thread may wait for
 /// others' time slices on a busy machine.
 pub(crate) fn may_be_urgent() -> bool {
-    std::thread::spawn(|| make_urgent(0)).join().unwrap_or(false)
+    let tried = std::thread::Builder::new().spawn(|| make_urgent(0));
+    tried.is_ok_and(|tried| tried.join().unwrap_or(false))
 }
 
 /// Makes only the calling thread urgent, as a real-time thread if that is permitted: only other

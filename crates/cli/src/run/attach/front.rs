@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::net::UnixStream;
 use std::process::{ExitCode, Stdio};
 
-use zfold_run::{Refused, Running, access, may_trace};
+use zfold_run::{Refused, Running, access, may_trace, remedy};
 
 use super::asked::{names, plan};
 use crate::args::AttachArgs;
@@ -27,7 +27,9 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     if asks && !is_answered_yes() {
         return Err(Failure::new("nothing was changed: answer yes, or give --yes, to go on"));
     }
-    let cannot = |error: io::Error| Failure::new(format!("cannot start a manager: {error}"));
+    let cannot = |error: io::Error| {
+        Failure::new(format!("cannot start a manager: {error}{}", remedy(&error)))
+    };
     let socket = start(&running).map_err(cannot)?;
     follow(messages(socket), args.wait)
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
-use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access};
+use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access, remedy};
 
 use super::asked::plan;
 use crate::args::AttachArgs;
@@ -39,7 +39,7 @@ pub(crate) fn manage(args: &AttachArgs) -> Result<ExitCode, Failure> {
 }
 
 fn cannot(what: &str) -> impl Fn(io::Error) -> Failure {
-    move |error| Failure::new(format!("cannot {what}: {error}"))
+    move |error| Failure::new(format!("cannot {what}: {error}{}", remedy(&error)))
 }
 
 /// Does that; returns the last message.

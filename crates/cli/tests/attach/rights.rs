@@ -1,5 +1,5 @@
-//! Users get nothing from the capabilities of zfold's file, though they may execute it as they
-//! like: also the manager, in the place of its front.
+//! What a manager does for whoever speaks in the place of its front: users get nothing from the
+//! capabilities of zfold's file, though they may execute it as they like.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
@@ -14,9 +14,9 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
 
-use crate::common::skip;
+use crate::common::{assert_line, command, skip};
 use crate::granted::Granted;
-use crate::target::{Target, said, status};
+use crate::target::{Target, can_attach, said, status};
 
 /// A user, and a copy of zfold that may trace everybody as far as its file goes.
 struct Capable {
@@ -60,10 +60,15 @@ impl Capable {
     }
 }
 
-/// Has a manager put the process under a limit; returns the first that it says.
-fn ask_manager(zfold: &mut Command, pid: u32) -> String {
+/// Returns when a process began, in ticks.
+fn beginning(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let began = stat.rsplit_once(") ").expect("a name").1.split(' ').nth(19).expect("its words");
+    let words = stat.rsplit_once(") ").expect("a name").1;
+    words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a number")
+}
+
+/// Has a manager put the process that began then under a limit; returns the first that it says.
+fn ask_manager(zfold: &mut Command, pid: u32, began: u64) -> String {
     let (front, manager) = UnixStream::pair().expect("a pair");
     zfold.args(["manage-attached", "--yes", "--limit", "64MiB", &pid.to_string()]);
     zfold.stdin(OwnedFd::from(manager)).stdout(Stdio::null());
@@ -91,8 +96,28 @@ fn a_manager_without_its_front_traces_nobody_else() {
         return;
     };
     let mut target = Target::start(Command::new("cat"));
-    let line = ask_manager(&mut capable.zfold(), target.pid());
+    let line = ask_manager(&mut capable.zfold(), target.pid(), beginning(target.pid()));
     assert!(line.contains("failed") && line.contains("belongs to another user"), "{line}");
+    assert_eq!(status(target.pid(), "TracerPid"), "0");
+    target.tell("here");
+    assert_eq!(target.line(), "here");
+    assert!(target.finish().success());
+}
+
+/// The process that the front has seen has ended, and its number was given anew.
+#[test]
+fn a_number_that_is_another_processs_by_now_is_refused() {
+    if !can_attach("a_number_that_is_another_processs_by_now_is_refused") {
+        return;
+    }
+    let mut target = Target::start(Command::new("cat"));
+    let mut zfold = command(&[]);
+    zfold.env("XDG_RUNTIME_DIR", target.runtime());
+    let line = ask_manager(&mut zfold, target.pid(), beginning(target.pid()) - 1);
+    assert!(
+        line.contains("failed") && line.contains("belongs to another process by now"),
+        "{line}"
+    );
     assert_eq!(status(target.pid(), "TracerPid"), "0");
     target.tell("here");
     assert_eq!(target.line(), "here");
@@ -115,4 +140,16 @@ fn a_setuid_program_under_a_limit_of_a_user_has_no_more_rights() {
     let run = run.expect("it starts");
     assert!(run.status.success(), "{}", said(&run));
     assert_eq!(String::from_utf8_lossy(&run.stdout), "65534\n");
+}
+
+#[test]
+fn a_zfold_that_is_setuid_does_nothing() {
+    let test = "a_zfold_that_is_setuid_does_nothing";
+    let Some(capable) = Capable::new(test) else { return };
+    let zfold = capable.folder.path().join("zfold");
+    fs::copy(env!("CARGO_BIN_EXE_zfold"), &zfold).expect("a copy");
+    fs::set_permissions(&zfold, Permissions::from_mode(0o4755)).expect("its mode");
+    let mut run = capable.user.command(zfold.to_str().expect("a path of letters"));
+    let run = run.args(["run", "--limit", "64MiB", "--", "id", "-u"]).output().expect("it starts");
+    assert_line(&run, 1, &["is setuid", "chmod u-s"]);
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use rustix::process::geteuid;
 
 use crate::common::{assert_line, skip};
+use crate::granted::Granted;
 use crate::runs::text;
 
 /// Runs zfold as a user without rights; says so if that is not possible here.
@@ -72,4 +73,26 @@ fn best_effort_runs_it_with_a_warning() {
     assert!(
         said.ends_with("cannot run './no-such-program': No such file or directory (os error 2)\n")
     );
+}
+
+#[test]
+fn a_limit_of_processes_that_is_too_low_is_named() {
+    let test = "a_limit_of_processes_that_is_too_low_is_named";
+    let Some(user) = Granted::new(test) else { return };
+    // Other processes of this user count, too, so that a run may fail at each of its steps.
+    for most in [1, 2, 5, 8, 12, 16, 20, 24, 32] {
+        let mut limited = user.command("prlimit");
+        limited.arg(format!("--nproc={most}")).arg(env!("CARGO_BIN_EXE_zfold"));
+        let output = limited.args(["run", "--limit", "64MiB", "--", "true"]).output();
+        let output = output.expect("it starts");
+        let said = text(&output.stderr);
+        if said.contains("prlimit: not found") {
+            return skip(test, "no prlimit");
+        }
+        let named = said.lines().count() == 1 && said.contains("(ulimit -u)");
+        let ran = output.status.success() && said.is_empty();
+        let refused = output.status.code() == Some(125) && named;
+        assert!(ran || refused, "{most}: {}: {said}", output.status);
+        assert!(most > 2 || refused, "{most}: {said}");
+    }
 }

@@ -5,6 +5,7 @@
 //! - [`advice`]: pages are paged out or discarded.
 //! - [`page`]: page sizes.
 //! - [`Pagemap`]: which pages are there, and which of them are protected from writes.
+//! - [`present`]: which pages of a file in memory are there.
 //! - [`policy`]: what is remembered of pages that left, and how long they stay when they are back.
 
 #![cfg(target_os = "linux")]
@@ -14,6 +15,7 @@ mod features;
 pub mod page;
 mod pagemap;
 pub mod policy;
+pub mod present;
 mod protect;
 mod uffd;
 

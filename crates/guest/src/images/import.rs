@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +14,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use zfold_store::{Content, Store};
 use zfold_uffd::page::{PAGE, is_zero};
+use zfold_uffd::present::is_any_there;
 
 use super::error::ImageError;
 use super::gate::Gate;
@@ -112,6 +114,10 @@ fn import_part(
     let page = |at: u64| number + (at - part.from) / PAGE as u64;
     let mut of_base = vec![0; PAGE];
     let (mut at, end) = (part.from, part.from + part.pages * PAGE as u64);
+    let next_data = match holes {
+        Holes::Zeros => next_data_of_peer,
+        Holes::OfBase | Holes::GivenUp(_) => next_data,
+    };
     while let Some(data) = next_data(part.file, at, end)? {
         imported.stored_pages += zero(place, holes, page(at)..page(data.start))?;
         at = data.end;
@@ -210,6 +216,23 @@ fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     Ok(Some(start..stop.next_multiple_of(page).clamp(start + page, end)))
 }
 
+/// The same of a file in memory that is a peer's, too, without its lock, which the peer may hold
+/// for ever; what is returned may begin and end with holes.
+fn next_data_of_peer(file: &File, mut at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+    let mut len = BUFFER as u64;
+    while at < end {
+        let next = at..end.min(at.saturating_add(len));
+        // Where the question is not permitted, all is read.
+        match is_any_there(file.as_fd(), &next).unwrap_or(true) {
+            // Of many pages, only the first of which may have been looked at.
+            true if len > BUFFER as u64 => len = BUFFER as u64,
+            true => return Ok(Some(next)),
+            false => (at, len) = (next.end, len.saturating_mul(2)),
+        }
+    }
+    Ok(None)
+}
+
 /// Writes all pages of an image that are not zeros to `file`, which is empty, and makes it as long
 /// as the image; returns how many there were.
 pub(super) fn export(
@@ -281,4 +304,32 @@ pub(super) fn own_pages(image: &Image, store: &Store) -> u64 {
         keys.start = key + 1;
     }
     own
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn what_a_peer_has_in_its_file_is_found_and_large_holes_are_passed() {
+        let file = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).expect("a file"));
+        let page = |number: u64| number * PAGE as u64;
+        // The last page may lie behind the end of what is looked at as a whole.
+        for (pages, read_pages) in [(4096, 512), (4090, 506), (100, 100)] {
+            file.set_len(0).expect("empty");
+            file.set_len(page(pages)).expect("a length");
+            let held = [0, pages - 90, pages - 1];
+            held.iter().for_each(|&at| file.write_all_at(&[1], page(at)).expect("written"));
+            let (mut at, mut found) = (0, Vec::new());
+            while let Some(data) = next_data_of_peer(&file, at, page(pages)).expect("found") {
+                at = data.end;
+                found.push(data);
+            }
+            assert!(held.iter().all(|&at| found.iter().any(|data| data.contains(&page(at)))));
+            let read: u64 = found.iter().map(|data| data.end - data.start).sum();
+            assert_eq!(read, page(read_pages));
+        }
+    }
 }

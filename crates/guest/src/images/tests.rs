@@ -21,7 +21,8 @@ fn text(seed: u64) -> Vec<u8> {
 
 /// A memory file with these pages, and holes elsewhere.
 fn file(pages: u64, held: &[(u64, Vec<u8>)]) -> File {
-    let file = tempfile::tempfile().expect("a file");
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = File::from(rustix::fs::memfd_create("memory", flags).expect("a file"));
     file.set_len(pages * 4096).expect("a length");
     for (page, bytes) in held {
         file.write_all_at(bytes, page * 4096).expect("written");

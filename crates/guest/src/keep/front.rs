@@ -2,7 +2,10 @@
 //!
 //! One thread waits for messages of server and stock, and alone replaces them; one thread for each
 //! image accepts guests. Their shared state has one lock, which is held for moments: no thread
-//! waits for a message with it, sends a message that would wait for room, or joins a thread.
+//! waits for a message with it, sends a message that would wait for room, joins a thread, or closes
+//! what a guest sent. A guest's descriptors are closed by a thread that does nothing else, since
+//! the last one to close a userfaultfd waits for the lock of that address space; the guest has its
+//! place until then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,6 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::channel::{Channel, ToFront, ToServer, ToStock};
 use super::kept::Kept;
+use super::places::Places;
 use super::terms::{End, FrontOptions, Heard, OnLoss, Sockets};
 use crate::serve::accept::Reception;
 use crate::serve::handshake::Offer;
@@ -28,6 +32,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Wait where the system has no descriptor or memory, or a server has no room for a message.
 const BREATH: Duration = Duration::from_millis(20);
 
+/// Bytes of the stack of a thread that closes descriptors.
+const STACK: usize = 64 << 10;
+
 struct State {
     server: Arc<Channel>,
     stock: Option<Arc<Channel>>,
@@ -38,8 +45,7 @@ struct State {
     sockets: Box<dyn Sockets>,
     /// Number of the last guest.
     number: u64,
-    /// Places that are taken.
-    taken: usize,
+    places: Places,
     /// Handshakes that failed, and how many of them the current server knows.
     failed: (u64, u64),
     is_ending: bool,
@@ -101,7 +107,7 @@ impl Front {
             listening: BTreeMap::new(),
             sockets,
             number: 0,
-            taken: 0,
+            places: Places::new(options.places),
             failed: (0, 0),
             is_ending: false,
             is_lost: false,
@@ -227,6 +233,7 @@ impl Front {
                 found.into_iter().for_each(|(_, one)| one.close());
                 let mut state = self.state();
                 state.sockets.unbind(&image);
+                state.places.close(&image);
                 state.owed.push_back(ToServer::Answer(Ok(String::new())));
             }
             ToFront::Ready => {
@@ -234,9 +241,8 @@ impl Front {
                 return Some(Heard::Ready);
             }
             ToFront::Ended(number) => {
-                let mut state = self.state();
-                let ended = state.guests.remove(&number);
-                state.taken -= usize::from(ended.is_some());
+                let ended = self.state().guests.remove(&number);
+                ended.into_iter().for_each(|guest| self.let_go(guest));
             }
             ToFront::Stock => {
                 let stock = fds.into_iter().next().map(|fd| Arc::new(Channel::new(fd)));
@@ -264,6 +270,7 @@ impl Front {
         let listening = Listening::start(image, listener, self.clone());
         let listening = listening.map_err(|error| format!("image {image}: {error}"))?;
         let told = path.display().to_string();
+        state.places.open(image);
         state.listening.insert(image.to_owned(), (path, listening));
         Ok(told)
     }
@@ -364,11 +371,12 @@ impl Front {
     fn watch(&self, servers: &mut Servers) {
         let mut state = self.state();
         let patience = self.0.options.patience;
-        let mut told = Vec::new();
+        let (mut told, mut gone) = (Vec::new(), Vec::new());
         if state.is_lost {
-            let before = state.guests.len();
-            state.guests.retain(|_, guest| !guest.is_gone());
-            state.taken -= before - state.guests.len();
+            // Nothing else needs the state: there is no server, and no guest is accepted.
+            let numbers = state.guests.iter().filter(|(_, guest)| guest.is_gone());
+            let numbers: Vec<_> = numbers.map(|(number, _)| *number).collect();
+            gone.extend(numbers.iter().filter_map(|number| state.guests.remove(number)));
         } else {
             let unheard = |guest: &mut Kept| guest.is_unheard(patience).then(|| guest.who());
             told.extend(state.guests.values_mut().filter_map(unheard));
@@ -379,12 +387,28 @@ impl Front {
             }
         }
         drop(state);
+        gone.into_iter().for_each(|guest| self.let_go(guest));
         for who in told {
             self.tell(&format!(
                 "{who} waits for memory, and its server has not answered for {} s: end that \
                     process (zfold guest stat names it), and another one takes over",
                 patience.as_secs()
             ));
+        }
+    }
+
+    /// Closes what a guest sent, and frees its place then.
+    fn let_go(&self, guest: Kept) {
+        let front = self.clone();
+        let close = move || {
+            let image = guest.image().to_owned();
+            drop(guest);
+            front.leave_place(&image);
+        };
+        let thread = thread::Builder::new().name("zfold-close".to_owned()).stack_size(STACK);
+        if let Err(error) = thread.spawn(close) {
+            // It was closed here, and its place stays taken.
+            self.tell(&format!("a place for a guest was lost: no thread can be started ({error})"));
         }
     }
 
@@ -405,24 +429,21 @@ impl Reception for Front {
         self.0.options.handshake
     }
 
-    fn take_place(&self) -> bool {
+    fn take_place(&self, image: &str) -> bool {
+        self.state().places.take(image)
+    }
+
+    fn has_place(&self, image: &str) -> bool {
+        self.state().places.has(image)
+    }
+
+    fn leave_place(&self, image: &str) {
+        self.state().places.leave(image);
+    }
+
+    fn failed(&self, image: &str) {
         let mut state = self.state();
-        let is_free = state.taken < self.0.options.places;
-        state.taken += usize::from(is_free);
-        is_free
-    }
-
-    fn has_place(&self) -> bool {
-        self.state().taken < self.0.options.places
-    }
-
-    fn leave_place(&self) {
-        self.state().taken -= 1;
-    }
-
-    fn failed(&self) {
-        let mut state = self.state();
-        state.taken -= 1;
+        state.places.leave(image);
         state.failed.0 += 1;
     }
 

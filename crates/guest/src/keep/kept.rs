@@ -30,7 +30,7 @@ struct About {
 #[derive(Debug)]
 pub(super) struct Kept {
     about: About,
-    uffd: OwnedFd,
+    descriptor: Descriptor,
     journal: File,
     /// Where the journal begins in its file.
     from: u64,
@@ -59,15 +59,15 @@ impl Kept {
             Err(error) => return Err((error, offer)),
         };
         let pidfd = peer_pidfd(&offer.stream);
-        let Offer { fd: uffd, stream, .. } = offer;
+        let Offer { descriptor, stream, .. } = offer;
         let looks = (None, Instant::now());
         let (is_sent, is_reported) = (false, false);
-        Ok(Self { about, uffd, journal, from, stream, pidfd, is_sent, looks, is_reported })
+        Ok(Self { about, descriptor, journal, from, stream, pidfd, is_sent, looks, is_reported })
     }
 
     /// Hands a copy of it to a server.
     pub(super) fn send(&mut self, server: &Channel) -> Result<(), Errno> {
-        let fds = [self.uffd.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
+        let fds = [self.descriptor.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
         server.try_send(&ToServer::Guest(self.about.number), &fds)?;
         (self.is_sent, self.looks, self.is_reported) = (true, (None, Instant::now()), false);
         Ok(())
@@ -82,10 +82,14 @@ impl Kept {
         }
     }
 
-    /// Returns whether its address space is gone, or never was that of a guest.
+    /// Returns its image.
+    pub(super) fn image(&self) -> &str {
+        &self.about.image
+    }
+
+    /// Returns whether its address space is gone.
     pub(super) fn is_gone(&self) -> bool {
-        let copy = self.uffd.try_clone().ok();
-        copy.is_some_and(|fd| Descriptor::new(fd).map_or(true, |descriptor| descriptor.is_gone()))
+        self.descriptor.is_gone()
     }
 
     /// Ends it.
@@ -99,7 +103,8 @@ impl Kept {
     pub(super) fn is_unheard(&mut self, patience: Duration) -> bool {
         let looks = journal::beats(&self.journal, self.from);
         let now = Instant::now();
-        let mut fds = [PollFd::new(&self.uffd, PollFlags::IN)];
+        // A poll of a userfaultfd waits for nothing (apart/T2).
+        let mut fds = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let speaks = poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
             && fds[0].revents().contains(PollFlags::IN);
@@ -124,6 +129,7 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     let end = text.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;
     let About { number, image, pid } = serde_json::from_slice(&text[..end])?;
     let text = text[end + 1..].to_vec();
-    let offer = Offer { stream: stream.into(), text, fd, pid };
+    let descriptor = Descriptor::new(fd);
+    let offer = Offer { stream: stream.into(), text, descriptor, pid };
     Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
 }

@@ -13,7 +13,8 @@
 //!   lives, the descriptor of a living guest is open outside the guest's own process.
 //! - H3: a server begins when its predecessor has ended with all its threads, which the end of its
 //!   channel reports. Other processes have a copy of that channel only for moments, which can only
-//!   delay the report. So no call that fills a guest's memory runs beside a successor's.
+//!   delay the report. Threads that read what strangers send have none (apart/T1), and fill no
+//!   guest's memory. So no call that fills a guest's memory runs beside a successor's.
 //! - H4: a server that takes over processes the messages that its predecessor read last, and then
 //!   wakes all waiting threads, before it answers anything (core/guest/U4).
 //! - H5: no guest of an image is accepted before the stock has that image. A server that adds an
@@ -30,6 +31,7 @@ mod kept;
 mod link;
 #[cfg(test)]
 mod model;
+mod places;
 mod stock;
 mod terms;
 

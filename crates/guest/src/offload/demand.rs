@@ -1,13 +1,15 @@
 //! Restores on demand: pages are written into a machine's files as its VMM asks for them, and in
 //! between all others.
 //!
-//! One thread does both for a machine, so nothing is written twice (offload/O5). The VMM asks for
+//! One thread does both for a machine, so nothing is written twice from the image (offload/O5). The
+//! VMM asks for
 //! every page, by and by, and closes the connection when it has all.
 //!
 //! The lock guards a number alone.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -16,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use thiserror::Error;
 use zfold_uffd::page::PAGE;
@@ -214,10 +217,27 @@ impl Serving {
                 Err(ended) => return self.refuse(ended),
             };
         }
+        if is_there && let Err(ended) = self.renew(slot, &pages) {
+            return self.refuse(ended);
+        }
         self.peer.answer(if is_there { Answer::DONE } else { Answer::REFUSED })?;
         if let Some(first) = self.first.take() {
             // Nobody waits for it any longer.
             let _ = first.send(());
+        }
+        Ok(())
+    }
+
+    /// Writes zeros where the machine has given up pages of a range, all of which were written.
+    /// Only a thread of the VMM that waits for them asks, so nothing else is written there then.
+    fn renew(&self, slot: usize, pages: &Range<u64>) -> Result<(), Ended> {
+        let (file, slot) = (&self.demand.files[slot], &self.demand.layout.slots[slot]);
+        for page in pages.clone() {
+            let at = slot.at(page);
+            let found = seek(file, SeekFrom::Data(at));
+            if found != Ok(at) {
+                file.write_all_at(&[0; PAGE], at).map_err(Ended::Full)?;
+            }
         }
         Ok(())
     }

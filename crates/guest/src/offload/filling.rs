@@ -1,6 +1,7 @@
 //! Which pages of a machine lie in its files already: for one that is restored on demand.
 //!
-//! Pages are written in units of 16, which do not cross slots. A unit is written once (offload/O5).
+//! Pages are written in units of 16, which do not cross slots. A unit is written once, from the
+//! image (offload/O5).
 
 use std::ops::Range;
 

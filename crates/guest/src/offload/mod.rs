@@ -12,9 +12,11 @@
 //!   in the store.
 //! - O3: memory is read when the last request has come: until the state is sent, the machine runs.
 //! - O4: every length that a peer sends is checked before memory is taken for it. Files are read by
-//!   calls, not mapped, so one that becomes shorter is an error.
-//! - O5: a page of a machine that is restored on demand is written into its file once, before the
-//!   fault on it is answered. After that only the machine writes there.
+//!   calls, not mapped, so one that becomes shorter is an error. No call takes a lock of a file
+//!   that a VMM has sent, since the VMM may hold it for ever.
+//! - O5: a page of a machine that is restored on demand is written into its file from the image
+//!   once, before the fault on it is answered. After that only the machine writes there; but if it
+//!   has given the page up, so that it is missing when it is asked for again, zeros are written.
 //! - O6: a page that cannot be loaded is refused; no answer stands for zeros.
 //! - O7: a machine that is restored on demand is completed only when its VMM has asked for a page:
 //!   one that does not ask would read zeros.

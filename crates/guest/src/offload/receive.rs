@@ -1,16 +1,16 @@
 //! Saves a machine: the receiver's side of a migration.
 //!
-//! One thread receives; the atomics are figures that others read meanwhile.
+//! One thread receives, apart, up to the last request (apart/T1); another one reads the memory. The
+//! atomics are figures that others read meanwhile.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{FileType, fstatfs};
+use rustix::fs::{fstat, fstatfs};
 use thiserror::Error;
 
 use super::incoming::{Incoming, Needs, Refused};
@@ -18,6 +18,7 @@ use super::layout::Layout;
 use super::socket::{Broken, Peer};
 use super::wire::{Answer, HEADER, SLOT};
 use crate::images::{ImageError, Images, Imported, Machine, Part};
+use crate::serve::apart::{Apart, Foreign, Visitor, is_in_memory};
 
 /// How long a VMM may take for its next message: it pauses the machine in between.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +40,10 @@ pub enum ReceiveError {
     #[error("cloud-hypervisor abandoned the migration: see what it says about that")]
     Abandoned,
     /// A descriptor is no file of memory.
-    #[error("the memory of slot {0} is not a file of ordinary pages (huge pages cannot be saved)")]
+    #[error(
+        "the memory of slot {0} is not a file in memory of ordinary pages (huge pages and files on \
+         disks cannot be saved)"
+    )]
     Kind(u32),
     /// A file of memory is shorter than its slot.
     #[error("the file of slot {slot} has {has} bytes, the slot ends at {needs}")]
@@ -103,9 +107,15 @@ pub fn receive(
     progress: &Progress,
     enter: impl FnOnce(&Imported) -> Result<(), String>,
 ) -> Result<Received, ReceiveError> {
-    let mut session = Session::new(stream);
-    let stored = session.receive().and_then(|layout| {
-        let imported = session.store(images, (name, base), &layout, progress)?;
+    let apart = Apart::start(stream, visit)?;
+    // If it panicked, it said why.
+    let (told, mut fds) = apart.wait().ok_or(Broken::Left)?;
+    let Told { layout, machine, slots } = told?;
+    // Behind the files.
+    let stream = fds.pop().ok_or(Broken::Left)?;
+    let files = slots.into_iter().zip(fds.into_iter().map(File::from)).collect();
+    let session = Session { peer: Peer::new(stream.into(), PATIENCE), files, machine };
+    let stored = session.store(images, (name, base), &layout, progress).and_then(|imported| {
         enter(&imported).map_err(|error| {
             // It has just got its name; a user of it keeps it.
             let _ = images.remove(name);
@@ -119,41 +129,70 @@ pub fn receive(
             Ok(Received { imported, was_heard })
         }
         Err(error) => {
+            // Nothing more can come from it (apart/T3).
+            let _ = session.peer.answer(Answer::REFUSED);
+            Err(error)
+        }
+    }
+}
+
+/// What has come from a VMM, apart from its files.
+struct Told {
+    layout: Layout,
+    machine: Machine,
+    /// The slots of the files, in their order.
+    slots: Vec<u32>,
+}
+
+/// A connection of which everything up to the last request was received, apart: here a descriptor
+/// may be any file.
+struct Visit<'a> {
+    visitor: &'a Visitor,
+    peer: Peer,
+    incoming: Incoming,
+    files: Vec<(u32, Foreign)>,
+    machine: Machine,
+}
+
+/// Receives everything up to the last request, which is not answered yet, and passes the files on.
+fn visit(visitor: &Visitor) -> Result<Told, ReceiveError> {
+    let peer = Peer::new(visitor.stream().try_clone()?, PATIENCE);
+    let (incoming, files, machine) = (Incoming::default(), Vec::new(), Machine::default());
+    let mut visit = Visit { visitor, peer, incoming, files, machine };
+    match visit.receive() {
+        Ok(layout) => {
+            let fds: Vec<_> = visit.files.iter().map(|(_, file)| file.as_fd()).collect();
+            visitor.pass(&fds);
+            let slots = visit.files.iter().map(|(slot, _)| *slot).collect();
+            Ok(Told { layout, machine: visit.machine, slots })
+        }
+        Err(error) => {
             match error {
                 ReceiveError::Broken(_) => {}
                 // It waits for nothing else.
-                ReceiveError::Abandoned => drop(session.peer.answer(Answer::DONE)),
-                _ => session.peer.refuse(),
+                ReceiveError::Abandoned => drop(visit.peer.answer(Answer::DONE)),
+                _ => visit.peer.refuse(),
             }
             Err(error)
         }
     }
 }
 
-/// A connection, and what has come by it.
-struct Session {
-    peer: Peer,
-    incoming: Incoming,
-    files: Vec<(u32, File)>,
-    machine: Machine,
-}
-
-impl Session {
-    fn new(stream: UnixStream) -> Self {
-        let (peer, files) = (Peer::new(stream, PATIENCE), Vec::new());
-        Self { peer, incoming: Incoming::default(), files, machine: Machine::default() }
-    }
-
-    /// Receives everything up to the last request, which is not answered yet.
+impl Visit<'_> {
     fn receive(&mut self) -> Result<Layout, ReceiveError> {
         let mut layout = None;
         loop {
             let mut header = [0; HEADER];
-            self.peer.read(&mut header)?;
+            self.read(&mut header)?;
             match self.incoming.request(&header)? {
                 Needs::Nothing => {}
                 Needs::Slot => self.slot()?,
-                Needs::Config(len) => layout = Some(self.config(len)?),
+                Needs::Config(len) => {
+                    self.machine.config = self.document(len)?;
+                    let found = self.incoming.config(&self.machine.config)?;
+                    self.check(&found)?;
+                    layout = Some(found);
+                }
                 Needs::State(len) => self.machine.state = self.document(len)?,
                 Needs::Storing => return Ok(layout.expect("the configuration came before")),
                 Needs::Abandoned => return Err(ReceiveError::Abandoned),
@@ -162,38 +201,55 @@ impl Session {
         }
     }
 
+    fn read(&self, into: &mut [u8]) -> Result<Vec<Foreign>, Broken> {
+        self.peer.read_by(self.visitor, into)
+    }
+
     fn slot(&mut self) -> Result<(), ReceiveError> {
         let mut number = [0; SLOT];
-        let fds: Vec<OwnedFd> = self.peer.read(&mut number)?;
+        let fds = self.read(&mut number)?;
         let number = self.incoming.slot(number, fds.len())?;
-        let file = File::from(fds.into_iter().next().expect("there is one"));
-        let is_file = FileType::from_raw_mode(file.metadata()?.mode()) == FileType::RegularFile;
-        if !is_file || fstatfs(&file).map_err(io::Error::from)?.f_type == HUGETLBFS {
+        let file = fds.into_iter().next().expect("there is one");
+        if !is_in_memory(file.as_fd()) {
+            return Err(ReceiveError::Kind(number));
+        }
+        if fstatfs(file.as_fd()).map_err(io::Error::from)?.f_type == HUGETLBFS {
             return Err(ReceiveError::Kind(number));
         }
         self.files.push((number, file));
         Ok(())
     }
 
-    fn config(&mut self, len: u64) -> Result<Layout, ReceiveError> {
-        self.machine.config = self.document(len)?;
-        let layout = self.incoming.config(&self.machine.config)?;
+    /// Checks that each file is as long as its slot.
+    fn check(&self, layout: &Layout) -> Result<(), ReceiveError> {
         for slot in &layout.slots {
-            let (has, needs) = (self.file(slot.number).metadata()?.len(), slot.file_len());
+            let file = self.files.iter().find(|(number, _)| *number == slot.number);
+            let (_, file) = file.expect("each slot of the configuration has a descriptor");
+            let has = fstat(file.as_fd()).map_err(io::Error::from)?.st_size as u64;
+            let (slot, needs) = (slot.number, slot.file_len());
             if has < needs {
-                return Err(ReceiveError::Short { slot: slot.number, has, needs });
+                return Err(ReceiveError::Short { slot, has, needs });
             }
         }
-        Ok(layout)
+        Ok(())
     }
 
     fn document(&self, len: u64) -> Result<Vec<u8>, ReceiveError> {
         // At most `DOCUMENT_MAX` (O4).
         let mut bytes = vec![0; len as usize];
-        self.peer.read(&mut bytes)?;
+        self.read(&mut bytes)?;
         Ok(bytes)
     }
+}
 
+/// A machine that has come, and the connection.
+struct Session {
+    peer: Peer,
+    files: Vec<(u32, File)>,
+    machine: Machine,
+}
+
+impl Session {
     /// Returns the file of a slot of the configuration.
     fn file(&self, number: u32) -> &File {
         let found = self.files.iter().find(|(slot, _)| *slot == number);

@@ -232,7 +232,7 @@ mod tests {
     fn an_image_that_its_configuration_does_not_fit_is_not_sent() {
         let images = Images::new(&images_options(CodecKind::Lz4.into(), None)).expect("a store");
         let images = Arc::new(images);
-        let file = tempfile::tempfile().expect("a file");
+        let file = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).expect("a file"));
         file.set_len(4096).expect("a length");
         let part = Part { file: &file, from: 0, pages: 1 };
         let two = br#"{"memory_manager_data":{"guest_ram_mappings":[

@@ -1,21 +1,19 @@
 //! A connection to a VMM: bytes with a limit of time, and descriptors beside them.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use thiserror::Error;
 
 use super::wire::{Answer, BadHeader, Command, HEADER, Request};
+use crate::serve::apart::{Foreign, Visitor};
 
-/// Descriptors that are received at once; the kernel drops more than these.
+/// Descriptors of which is known that they are too many.
 const FDS: usize = 2;
 
 /// Why a connection is of no use any longer.
@@ -61,32 +59,42 @@ impl Peer {
         Self { stream, patience }
     }
 
-    /// Receives as many bytes as `into` has, and the descriptors beside them.
-    pub(super) fn read(&self, mut into: &mut [u8]) -> Result<Vec<OwnedFd>, Broken> {
+    /// Receives as many bytes as `into` has. Descriptors beside them are not received.
+    pub(super) fn read(&self, mut into: &mut [u8]) -> Result<(), Broken> {
+        let until = Instant::now() + self.patience;
+        while !into.is_empty() {
+            self.stream.set_read_timeout(Some(self.left(until)?))?;
+            match recv(&self.stream, &mut *into, RecvFlags::empty()) {
+                Ok((_, 0)) => return Err(Broken::Left),
+                Ok((_, len)) => into = &mut into[len..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(Broken::Late(self.patience)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, and the descriptors beside them, in the thread of a stranger's connection.
+    pub(super) fn read_by(
+        &self,
+        visitor: &Visitor,
+        mut into: &mut [u8],
+    ) -> Result<Vec<Foreign>, Broken> {
         let until = Instant::now() + self.patience;
         let mut fds = Vec::new();
         while !into.is_empty() {
-            self.stream.set_read_timeout(Some(self.left(until)?))?;
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-            let mut beside = RecvAncillaryBuffer::new(&mut space);
-            let mut whole = [IoSliceMut::new(into)];
-            let received = recvmsg(&self.stream, &mut whole, &mut beside, RecvFlags::CMSG_CLOEXEC);
-            let len = match received {
-                Ok(received) => received.bytes,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Err(Broken::Late(self.patience)),
-                Err(error) => return Err(error.into()),
-            };
-            fds.extend(beside.drain().flat_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
-                _ => Vec::new(),
-            }));
-            if len == 0 {
-                return Err(Broken::Left);
+            match visitor.receive(into, until)? {
+                Some((0, _)) => return Err(Broken::Left),
+                Some((len, more)) => {
+                    fds.extend(more);
+                    into = &mut into[len..];
+                }
+                None => return Err(Broken::Late(self.patience)),
             }
-            // A peer that sends a descriptor with each byte sends too many.
+            // A peer that sends a descriptor with each byte sends too many. They are closed when
+            // the thread ends (apart/T1).
             fds.truncate(FDS);
-            into = &mut into[len..];
         }
         Ok(fds)
     }

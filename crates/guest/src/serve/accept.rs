@@ -1,18 +1,21 @@
-//! The thread of an image's socket: it accepts connections and reads handshakes.
+//! The thread of an image's socket: it accepts connections, each of which is read apart.
 //!
-//! - A1: a connection has a place before it is accepted (G7).
-//! - A2: at most `HANDSHAKES` handshakes are read at the same time; if there are more, the oldest
-//!   is ended. So a silent peer keeps nobody out.
+//! - A1: a connection has a place before it is accepted (G7), and keeps it until all that came by
+//!   it is closed (apart/T4).
+//! - A2: at most `HANDSHAKES` handshakes of an image are read at the same time; if there are more,
+//!   the oldest is ended. So a silent peer keeps nobody out. While as many have ended and are not
+//!   closed yet, none is accepted: their peers keep the guests of this image out, and of no other.
 
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::handshake::{Failed, Handshake, Offer};
+use super::apart::Apart;
+use super::handshake::{Failed, Offer, shake};
 
 /// Most handshakes of an image at the same time.
 const HANDSHAKES: usize = 32;
@@ -20,20 +23,47 @@ const HANDSHAKES: usize = 32;
 /// Wait if no place is free, or the system has no descriptor or thread.
 const BREATH: Duration = Duration::from_millis(100);
 
+/// Least time between two lines about handshakes that failed, and the time that handshakes have
+/// to end with their socket.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The receiver of accepted guests.
 pub(crate) trait Reception {
     /// How long a handshake may take.
     fn handshake(&self) -> Duration;
-    /// Takes a place, if one is free.
-    fn take_place(&self) -> bool;
-    fn has_place(&self) -> bool;
+    /// Takes a place of an image, if one is free.
+    fn take_place(&self, image: &str) -> bool;
+    fn has_place(&self, image: &str) -> bool;
     /// Gives a place back.
-    fn leave_place(&self);
+    fn leave_place(&self, image: &str);
     /// Counts a handshake that failed, whose place is free again.
-    fn failed(&self);
+    fn failed(&self, image: &str);
     fn report(&self, line: &str);
     /// Takes a guest whose message is complete.
     fn receive(&self, image: &str, offer: Offer);
+}
+
+/// A connection that is read.
+struct Pending {
+    thread: Apart<Result<Vec<u8>, Failed>>,
+    /// It was told to end.
+    is_dismissed: bool,
+}
+
+/// Lines about handshakes that failed: one a second, with how many had none.
+#[derive(Default)]
+struct Lines {
+    last: Option<Instant>,
+    hidden: u64,
+}
+
+/// An image's door.
+struct Door<'a, T> {
+    to: &'a T,
+    image: &'a str,
+    /// The oldest first.
+    pending: Vec<Pending>,
+    lines: Lines,
 }
 
 /// Accepts guests of an image until `closed`, which the shutdown of the listener announces.
@@ -43,77 +73,127 @@ pub(crate) fn accept(
     listener: &UnixListener,
     closed: &AtomicBool,
 ) {
-    let mut pending: Vec<Handshake> = Vec::new();
+    let mut door = Door { to, image, pending: Vec::new(), lines: Lines::default() };
     // Acquire: pairs with the store by the closing thread; the listener was shut down before.
     while !closed.load(Ordering::Acquire) {
-        let (heard, called) = wait(to, listener, &pending);
-        for at in heard.into_iter().rev() {
-            match pending[at].receive() {
-                Ok(()) if pending[at].is_done() => end(to, image, pending.remove(at)),
-                Ok(()) => {}
-                Err(failed) => {
-                    drop(pending.remove(at));
-                    fail(to, image, &failed);
-                }
-            }
-        }
-        let is_late = |one: &Handshake| one.since.elapsed() >= to.handshake();
-        while pending.first().is_some_and(is_late) {
-            end(to, image, pending.remove(0));
-        }
-        if !called || !to.take_place() {
+        if !door.hear(Some(listener), None) || !to.take_place(image) {
             continue;
         }
         match listener.accept() {
-            Ok((stream, _)) => {
-                if pending.len() == HANDSHAKES {
-                    end(to, image, pending.remove(0));
-                }
-                pending.push(Handshake::new(stream));
-            }
+            Ok((stream, _)) => door.greet(stream),
             Err(error) => {
-                to.leave_place();
+                to.leave_place(image);
                 if error.kind() != std::io::ErrorKind::WouldBlock {
                     thread::sleep(BREATH);
                 }
             }
         }
     }
-    pending.drain(..).for_each(|one| end(to, image, one));
+    door.pending.iter_mut().for_each(Pending::dismiss);
+    let until = Instant::now() + SECOND;
+    while !door.pending.is_empty() && Instant::now() < until {
+        door.hear(None, Some(BREATH));
+    }
+    // What these have is closed, or will be, by their threads.
+    door.pending.iter().for_each(|_| to.failed(image));
 }
 
-/// Ends a handshake that is complete, or has run out of time.
-fn end(to: &impl Reception, image: &str, one: Handshake) {
-    match one.finish() {
-        Ok(offer) => to.receive(image, offer),
-        Err(failed) => fail(to, image, &failed),
+impl Pending {
+    fn dismiss(&mut self) {
+        self.is_dismissed = true;
+        self.thread.dismiss();
     }
 }
 
-fn fail(to: &impl Reception, image: &str, failed: &Failed) {
-    to.report(&format!("a connection to {image} failed: {failed}"));
-    to.failed();
+impl<T: Reception> Door<'_, T> {
+    /// Has a connection read.
+    fn greet(&mut self, stream: UnixStream) {
+        let read = self.pending.iter_mut().filter(|one| !one.is_dismissed);
+        let mut read: Vec<_> = read.collect();
+        if read.len() >= HANDSHAKES {
+            read[0].dismiss();
+        }
+        let limit = self.to.handshake();
+        match Apart::start(stream, move |visitor| shake(visitor, limit)) {
+            Ok(thread) => self.pending.push(Pending { thread, is_dismissed: false }),
+            Err(error) => {
+                self.fail(&Failed::Unheard(error));
+                thread::sleep(BREATH);
+            }
+        }
+    }
+
+    /// Waits until a handshake ends, and deals with it; returns whether there is a new connection
+    /// for which there may be a place.
+    fn hear(&mut self, listener: Option<&UnixListener>, wait: Option<Duration>) -> bool {
+        let is_full = self.pending.iter().filter(|one| one.is_dismissed).count() >= HANDSHAKES;
+        let listener = listener.filter(|_| !is_full && self.to.has_place(self.image));
+        let fds = self.pending.iter().map(|one| one.thread.as_fd());
+        let fds = fds.chain(listener.map(|listener| listener.as_fd()));
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let breath = listener.is_none().then_some(BREATH);
+        let wait = wait.into_iter().chain(breath).chain(self.lines.due()).min();
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        let polled = poll(&mut fds, timeout.as_ref());
+        let heard = |fd: &PollFd<'_>| polled.is_ok() && !fd.revents().is_empty();
+        let called = listener.is_some() && fds.pop().is_some_and(|fd| heard(&fd));
+        let said: Vec<_> = (0..fds.len()).filter(|&at| heard(&fds[at])).collect();
+        for at in said.into_iter().rev() {
+            if self.pending[at].thread.hear() {
+                let one = self.pending.remove(at);
+                self.end(one);
+            }
+        }
+        if self.lines.due() == Some(Duration::ZERO) {
+            self.lines.say(None, |line| self.to.report(&line), self.image);
+        }
+        called
+    }
+
+    /// Takes the guest of a handshake whose thread has ended.
+    fn end(&mut self, one: Pending) {
+        let offer = match one.thread.end() {
+            Some((told, fds)) => told.and_then(|text| Offer::new(text, fds).ok_or(Failed::NoUffd)),
+            None => Err(Failed::Left),
+        };
+        match offer {
+            Ok(offer) => self.to.receive(self.image, offer),
+            Err(failed) => self.fail(&failed),
+        }
+    }
+
+    fn fail(&mut self, failed: &Failed) {
+        self.lines.say(Some(failed), |line| self.to.report(&line), self.image);
+        self.to.failed(self.image);
+    }
 }
 
-/// Waits until a peer sends something; returns which, and whether there is a new connection.
-fn wait(to: &impl Reception, listener: &UnixListener, pending: &[Handshake]) -> (Vec<usize>, bool) {
-    let listens = to.has_place();
-    let fds = pending.iter().map(AsFd::as_fd).chain(listens.then(|| listener.as_fd()));
-    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let deadline = pending
-        .first()
-        .map(|oldest| (oldest.since + to.handshake()).saturating_duration_since(Instant::now()));
-    let breath = (!listens).then_some(BREATH);
-    let wait = deadline.into_iter().chain(breath).min();
-    let timeout = wait.map(|wait| Timespec {
-        tv_sec: wait.as_secs() as i64,
-        tv_nsec: i64::from(wait.subsec_nanos()),
-    });
-    if poll(&mut fds, timeout.as_ref()).is_err() {
-        return (Vec::new(), false);
+impl Lines {
+    /// Returns how long it is until those without a line are counted in one.
+    fn due(&self) -> Option<Duration> {
+        let since = self.last.filter(|_| self.hidden > 0)?.elapsed();
+        Some(SECOND.saturating_sub(since))
     }
-    let heard = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    let called = listens && fds.pop().is_some_and(|fd| heard(&fd));
-    let said = fds.iter().enumerate().filter(|(_, fd)| heard(fd)).map(|(at, _)| at);
-    (said.collect(), called)
+
+    /// Reports a handshake that failed, or how many did of which nothing was said.
+    fn say(&mut self, failed: Option<&Failed>, report: impl Fn(String), image: &str) {
+        if self.last.is_some_and(|last| last.elapsed() < SECOND) {
+            self.hidden += u64::from(failed.is_some());
+            return;
+        }
+        let more = std::mem::take(&mut self.hidden);
+        self.last = Some(Instant::now());
+        match (failed, more) {
+            (Some(failed), 0) => report(format!("a connection to {image} failed: {failed}")),
+            (Some(failed), more) => report(format!(
+                "a connection to {image} failed: {failed}; so did {more} more since the last line"
+            )),
+            (None, more) => {
+                report(format!("{more} more connections to {image} failed since the last line"))
+            }
+        }
+    }
 }

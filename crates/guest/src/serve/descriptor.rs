@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use zfold_figures::Histogram;
 use zfold_uffd::page::PAGE;
@@ -30,8 +30,6 @@ pub(crate) struct Descriptor {
 /// Why a descriptor cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// It is not a userfaultfd, or was never set up.
-    Other,
     /// The regions are not registered with it.
     Unregistered(Errno),
     /// The address space is gone.
@@ -39,21 +37,21 @@ pub(crate) enum Unfit {
 }
 
 impl Descriptor {
-    /// Takes a descriptor, if it is a userfaultfd that was set up.
-    pub(crate) fn new(fd: OwnedFd) -> Result<Self, Unfit> {
-        // No call is made on any other file, to which the call's number may mean something else.
-        let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
-        if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[userfaultfd]") {
-            let descriptor = Self { uffd: Uffd::from_fd(fd) };
-            // One that was never set up refuses every call with the same error, so the end of its
-            // address space would stay unnoticed. No thread waits for it. For others this call
-            // always works, whether or not a thread is woken.
-            if descriptor.uffd.wake(ANYWHERE..ANYWHERE + PAGE).is_ok() {
-                descriptor.no_waiting();
-                return Ok(descriptor);
-            }
+    /// Takes a descriptor that was recognised as a userfaultfd (apart/T2).
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { uffd: Uffd::from_fd(fd) }
+    }
+
+    /// Returns whether it was set up, and then makes reads not wait. One that was not refuses every
+    /// call with the same error, so the end of its address space would stay unnoticed; no thread
+    /// waits for it.
+    pub(super) fn is_set_up(&self) -> bool {
+        // For others this call always works, whether or not a thread is woken.
+        let is_set_up = self.uffd.wake(ANYWHERE..ANYWHERE + PAGE).is_ok();
+        if is_set_up {
+            self.no_waiting();
         }
-        Err(Unfit::Other)
+        is_set_up
     }
 
     /// Makes reads not wait, so that polls work: they fail on a descriptor whose reads wait. The

@@ -2,42 +2,41 @@
 //!
 //! - Q1: before a peer is checked, it can send one message of bounded length, and a descriptor.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use thiserror::Error;
 
-use super::descriptor::peer;
+use super::apart::{Visitor, is_userfaultfd};
+use super::descriptor::{Descriptor, peer};
 use crate::core::message::{Message, Wrong};
-
-/// Descriptors that are received at once; the kernel drops more than these.
-const FDS: usize = 2;
 
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
 
-/// A connection whose message is not complete.
-#[derive(Debug)]
-pub(super) struct Handshake {
-    stream: UnixStream,
-    message: Message,
-    fd: Option<OwnedFd>,
-    pub(super) since: Instant,
-}
-
 /// What a peer has sent.
 #[derive(Debug)]
 pub(crate) struct Offer {
+    /// Nothing is unread in it, and nothing comes by it.
     pub(crate) stream: UnixStream,
     pub(crate) text: Vec<u8>,
-    pub(crate) fd: OwnedFd,
+    /// A userfaultfd that was set up.
+    pub(crate) descriptor: Descriptor,
     /// The process that connected, for messages only: the number may have been reused by now.
     pub(crate) pid: Option<i32>,
+}
+
+impl Offer {
+    /// Returns the offer of a text and what came beside it: the userfaultfd, and the connection.
+    pub(super) fn new(text: Vec<u8>, fds: Vec<OwnedFd>) -> Option<Self> {
+        let [fd, stream] = <[OwnedFd; 2]>::try_from(fds).ok()?;
+        let stream = UnixStream::from(stream);
+        let pid = peer(&stream);
+        Some(Self { stream, text, descriptor: Descriptor::new(fd), pid })
+    }
 }
 
 /// Why a handshake failed.
@@ -47,6 +46,8 @@ pub(super) enum Failed {
     Left,
     #[error("it sent no userfaultfd")]
     NoUffd,
+    #[error("what it sent is not a userfaultfd")]
+    Other,
     #[error("it did not say in time where its memory is")]
     Late,
     #[error("{}", message(.0))]
@@ -55,6 +56,8 @@ pub(super) enum Failed {
     Descriptors,
     #[error("{0}")]
     System(#[from] Errno),
+    #[error("it cannot be heard: {0}")]
+    Unheard(std::io::Error),
 }
 
 fn message(wrong: &Wrong) -> &'static str {
@@ -64,60 +67,38 @@ fn message(wrong: &Wrong) -> &'static str {
     }
 }
 
-impl Handshake {
-    pub(super) fn new(stream: UnixStream) -> Self {
-        let (message, since) = (Message::default(), Instant::now());
-        Self { stream, message, fd: None, since }
-    }
-
-    /// Receives what was sent.
-    pub(super) fn receive(&mut self) -> Result<(), Failed> {
-        let mut bytes = [0; PIECE];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received =
-            recvmsg(&self.stream, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags);
-        let len = match received {
-            Ok(received) => received.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
+/// Reads the message of a peer within `limit`; passes its userfaultfd on and returns the text.
+pub(super) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, Failed> {
+    let until = Instant::now() + limit;
+    let mut bytes = [0; PIECE];
+    let (mut message, mut descriptor) = (Message::default(), None);
+    loop {
+        if message.is_whole()
+            && let Some(descriptor) = &descriptor
+        {
+            let descriptor: &ManuallyDrop<Descriptor> = descriptor;
+            visitor.pass(&[descriptor.as_fd()]);
+            return Ok(message.into_bytes());
+        }
+        let Some((len, fds)) = visitor.receive(&mut bytes, until)? else {
+            return Err(if message.is_whole() { Failed::NoUffd } else { Failed::Late });
         };
-        let messages = beside.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        });
-        for fd in messages.flatten() {
-            if self.fd.replace(fd).is_some() {
-                return Err(Failed::Descriptors);
+        if fds.len() + usize::from(descriptor.is_some()) > 1 {
+            return Err(Failed::Descriptors);
+        }
+        for fd in fds {
+            if !is_userfaultfd(fd.as_fd()) {
+                return Err(Failed::Other);
             }
+            let found = ManuallyDrop::new(Descriptor::new(ManuallyDrop::into_inner(fd)));
+            if !found.is_set_up() {
+                return Err(Failed::Other);
+            }
+            descriptor = Some(found);
         }
         if len == 0 {
             return Err(Failed::Left);
         }
-        self.message.add(&bytes[..len]).map_err(Failed::Message)
-    }
-
-    /// Returns whether the message and its descriptors are complete.
-    pub(super) fn is_done(&self) -> bool {
-        self.message.is_whole() && self.fd.is_some()
-    }
-
-    /// Returns the offer, if it is complete.
-    pub(super) fn finish(self) -> Result<Offer, Failed> {
-        match (self.message.is_whole(), self.fd) {
-            (true, Some(fd)) => {
-                let (pid, text) = (peer(&self.stream), self.message.into_bytes());
-                Ok(Offer { stream: self.stream, text, fd, pid })
-            }
-            (true, None) => Err(Failed::NoUffd),
-            (false, _) => Err(Failed::Late),
-        }
-    }
-}
-
-impl AsFd for Handshake {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        message.add(&bytes[..len]).map_err(Failed::Message)?;
     }
 }

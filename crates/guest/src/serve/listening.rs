@@ -9,6 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use rustix::net::{Shutdown, shutdown};
 
 use super::accept::{Reception, accept};
+use super::apart::close;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -44,5 +45,6 @@ impl Listening {
         let _ = shutdown(&self.listener, Shutdown::Both);
         // A panic there was reported.
         let _ = self.thread.join();
+        close(self.listener);
     }
 }

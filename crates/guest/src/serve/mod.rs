@@ -3,6 +3,7 @@
 //! Lock order: the sockets, then the images' catalog; the list of guests, then a guest's figures.
 
 pub(crate) mod accept;
+pub(crate) mod apart;
 pub(crate) mod descriptor;
 mod figures;
 pub(crate) mod handshake;
@@ -45,19 +46,19 @@ impl Reception for Received {
         self.0.options.handshake
     }
 
-    fn take_place(&self) -> bool {
+    fn take_place(&self, _: &str) -> bool {
         self.0.take_place()
     }
 
-    fn has_place(&self) -> bool {
+    fn has_place(&self, _: &str) -> bool {
         self.0.has_place()
     }
 
-    fn leave_place(&self) {
+    fn leave_place(&self, _: &str) {
         self.0.leave_place();
     }
 
-    fn failed(&self) {
+    fn failed(&self, _: &str) {
         self.0.failed();
     }
 

@@ -161,7 +161,8 @@ impl Session {
             add(Source::Guest, self.descriptor.as_fd(), PollFlags::IN);
         }
         if !before.hung_up {
-            add(Source::Peer, self.stream.as_fd(), PollFlags::RDHUP);
+            // Its end alone, which is always said: nothing comes by it (apart/T3).
+            add(Source::Peer, self.stream.as_fd(), PollFlags::empty());
         }
         if !before.ending {
             add(Source::End, self.shared.ending(), PollFlags::IN);

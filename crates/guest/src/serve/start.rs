@@ -46,16 +46,7 @@ impl Arrived {
 /// Starts the thread of a guest.
 pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
     let image = arrived.image.clone();
-    let begun = match begin(shared, arrived) {
-        Ok(begun) => begun,
-        Err(done) => {
-            shared.report(&format!(
-                "a connection to {image} failed: what it sent is not a userfaultfd"
-            ));
-            shared.failed();
-            return done();
-        }
-    };
+    let begun = begin(shared, arrived);
     // If no thread can be started, the guest waits: its descriptor must not be closed.
     let handed = Arc::new(Mutex::new(Some(begun)));
     loop {
@@ -86,15 +77,13 @@ struct Begun {
     session: Session,
 }
 
-/// Returns the guest; fails if its descriptor is not a userfaultfd.
-fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Begun, Done> {
+fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Begun {
     let Arrived { image, offer, number, journal, done } = arrived;
-    let Offer { stream, text, fd, pid } = offer;
-    let Ok(descriptor) = Descriptor::new(fd) else { return Err(done) };
+    let Offer { stream, text, descriptor, pid } = offer;
     let claim = shared.images.claim(&image).map_err(|error| error.to_string());
     let (figures, shared) = (shared.enter(&image, number, pid), Arc::clone(shared));
     let session = Session { shared, figures, stream, descriptor, done };
-    Ok(Begun { claim, text, journal, session })
+    Begun { claim, text, journal, session }
 }
 
 impl Begun {

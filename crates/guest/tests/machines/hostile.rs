@@ -112,7 +112,9 @@ fn slots_without_right_files_are_refused() {
     let (pipe, _other) = UnixStream::pair().expect("a pair");
     let folder = File::open("/").expect("a folder");
     for fd in [pipe.as_fd(), folder.as_fd()] {
-        says("not a file of ordinary pages", &|peer| peer.ask(MEMORY_FD, &number, Some(fd)));
+        says("not a file in memory of ordinary pages", &|peer| {
+            peer.ask(MEMORY_FD, &number, Some(fd))
+        });
     }
     says("slot 7 has no descriptor", &|peer| {
         machine.slots[..2].iter().for_each(|slot| assert_eq!(peer.slot(slot), DONE));

@@ -99,8 +99,11 @@ int main(int argc, char **argv) {
     char *memory = map(BYTES);
     // For some seconds: a run that is to end does so then.
     for (unsigned round = 0; round < 12; round++) {
+        time_t began = time(NULL);
         fill(memory, BYTES, round);
         right &= wrong(memory, BYTES, round) == 0;
+        // Who only burns processor time is waited for less long than who may have a reason.
+        right &= strcmp(argv[2], "spin") || time(NULL) - began < 8;
         milliseconds(250);
     }
     kill(other, SIGKILL);

@@ -112,6 +112,11 @@ impl Control {
         self.0.pause(paused);
     }
 
+    /// Ends all processes that are left, at once. The run ends as its program did.
+    pub fn end_rest(&self) {
+        self.0.end_rest();
+    }
+
     /// Pages out all memory that can leave, down to `least` bytes, and returns how many bytes are
     /// resident then. Waits up to 30 s. Programs that use their memory meanwhile wait for it.
     pub fn page_out(&self, least: u64) -> u64 {

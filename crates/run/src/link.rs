@@ -240,4 +240,6 @@ pub(crate) trait Tracing: Send + Sync {
     fn tell(&self);
     /// End the whole tree, because its pages cannot be served. The message is for the user.
     fn end(&self, message: String);
+    /// End what is left of the tree, because the user has told it to end.
+    fn end_rest(&self);
 }

@@ -37,6 +37,7 @@ use super::passed::catch;
 use super::plan::RunPlan;
 use super::record::Record;
 use super::relay::{GRACE, Own};
+use super::rest::Rest;
 use super::steer;
 use crate::args::RunArgs;
 use crate::shared::exit::Failure;
@@ -124,7 +125,9 @@ fn run(
     let plan = RunPlan::new(args)?;
     let (pool, store, far) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
     let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
-    listen(heard, own, Arc::clone(&program)).map_err(cannot("start a thread"))?;
+    let rest = Arc::new(Rest::default());
+    let heard = listen(heard, own, Arc::clone(&program), Arc::clone(&rest));
+    heard.map_err(cannot("start a thread"))?;
 
     let access =
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
@@ -146,6 +149,7 @@ fn run(
     let watch = watch.transpose().map_err(cannot("start a thread"))?;
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
+        rest.began(control.clone());
         auto = plan.auto.then(|| AutoLimit::start(control.clone(), plan.leaves_store_open()));
         service = steer::serve(control, parent, &plan, auto.clone(), far.clone());
     };
@@ -173,6 +177,7 @@ fn run(
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
                 *held(&program) = Program::Ended;
+                rest.ended(exit);
                 ToFront::Ended(exit.into())
             }
         };
@@ -305,10 +310,12 @@ fn listen(
     heard: impl Iterator<Item = ToManager> + Send + 'static,
     own: Arc<Own>,
     program: Arc<Mutex<Program>>,
+    rest: Arc<Rest>,
 ) -> io::Result<()> {
     let listen = move || {
         for message in heard {
             let ToManager::Signal(signal) = message else { continue };
+            rest.told(signal);
             if own.matches(signal, Instant::now(), GRACE) {
                 continue;
             }

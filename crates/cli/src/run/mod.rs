@@ -20,6 +20,8 @@
 //! - F5: once the program has started, front and manager hold none of the files that it was started
 //!   with but the front its standard error, so a reader waits for an end of file no longer than for
 //!   the program's descendants.
+//! - F6: if the front is told to end (SIGTERM) and the program ends by that, what is left of its
+//!   descendants ends, too. A program that handles the signal decides that itself.
 
 mod attach;
 mod auto;
@@ -39,6 +41,7 @@ mod recipients;
 mod record;
 mod relay;
 mod report;
+mod rest;
 mod steer;
 
 use std::process::{Command, ExitCode};

@@ -54,6 +54,28 @@ fn nobody_waits_for_descendants_that_have_let_go() {
 }
 
 #[test]
+fn descendants_end_with_a_run_that_is_told_to_end() {
+    if !can_manage("descendants_end_with_a_run_that_is_told_to_end") {
+        return;
+    }
+    for to_group in [false, true] {
+        // They outlive what is sent to the group.
+        let mut run = Run::start(
+            "for i in 1 2 3; do setsid sh -c 'trap : TERM; echo $$; exec >&- 2>&-; \
+             while :; do sleep 1000; done' & done; read line",
+        );
+        let processes = [run.line(), run.line(), run.line()];
+        if to_group {
+            run.tell_group(Signal::TERM);
+        } else {
+            run.tell(Signal::TERM);
+        }
+        assert_eq!(run.end().0.signal(), Some(15));
+        processes.iter().for_each(|process| wait_for_end(process));
+    }
+}
+
+#[test]
 fn a_program_that_closes_its_output_closes_it_for_its_reader() {
     if !can_manage("a_program_that_closes_its_output_closes_it_for_its_reader") {
         return;

@@ -170,6 +170,11 @@ impl Engine {
         self.shared.tracing.pause(paused);
     }
 
+    /// Ends what is left of the tree.
+    pub(crate) fn end_rest(&self) {
+        self.shared.tracing.end_rest();
+    }
+
     /// Returns whether they are stopped.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed)

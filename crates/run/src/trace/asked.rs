@@ -45,6 +45,7 @@ impl Tracer<'_> {
                 Asked::EndVictim(space, why) => self.end_victim(space, why),
                 Asked::Tell => (self.tell)(News::Refused),
                 Asked::End(message) => self.end(message),
+                Asked::EndRest => self.kill_all(),
             }
         }
     }

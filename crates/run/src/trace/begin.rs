@@ -127,6 +127,7 @@ impl<'a> Tracer<'a> {
             exit: None,
             is_stopped: false,
             ended: None,
+            kills: false,
             outcome: None,
             bell: 0,
             tasks: HashMap::new(),

@@ -20,6 +20,7 @@ pub(super) enum Asked {
     EndVictim(SpaceId, String),
     Tell,
     End(String),
+    EndRest,
 }
 
 /// Requests that the tracer has not taken yet.
@@ -95,5 +96,9 @@ impl Tracing for Handle {
 
     fn end(&self, message: String) {
         self.ask(Asked::End(message));
+    }
+
+    fn end_rest(&self) {
+        self.ask(Asked::EndRest);
     }
 }

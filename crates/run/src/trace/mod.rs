@@ -94,6 +94,8 @@ struct Tracer<'a> {
     is_stopped: bool,
     /// Why everything is being ended.
     ended: Option<String>,
+    /// Everything is being ended.
+    kills: bool,
     outcome: Option<Outcome>,
     bell: i32,
     tasks: HashMap<i32, Task>,
@@ -171,6 +173,12 @@ impl Tracer<'_> {
 
     fn end(&mut self, message: String) {
         self.ended.get_or_insert(message);
+        self.kill_all();
+    }
+
+    /// Ends all processes, and those that are being made.
+    fn kill_all(&mut self) {
+        self.kills = true;
         for &tid in self.tasks.keys().chain(&self.unclaimed) {
             process::kill(tid);
         }
@@ -192,8 +200,7 @@ impl Tracer<'_> {
             self.unknown_event(tid, event);
         }
         // It did not exist when all others were killed.
-        if self.ended.is_some() && !event.is_end() && event != Event::Ending && !self.is_queued(tid)
-        {
+        if self.kills && !event.is_end() && event != Event::Ending && !self.is_queued(tid) {
             process::kill(tid);
         }
     }

@@ -153,6 +153,8 @@ impl Tracing for Asked {
         let _ = writeln!(io::stderr(), "the tree would be ended: {message}");
         lock(&self.end).push(message);
     }
+
+    fn end_rest(&self) {}
 }
 
 /// Forks of this process are other tests' business.

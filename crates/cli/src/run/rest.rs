@@ -1,0 +1,50 @@
+//! What is left of a run when the program has ended because the front was told to end (F6).
+//!
+//! The manager learns of both in either order: the front reports the signal, and the tracer the
+//! end.
+
+use std::sync::{Mutex, PoisonError};
+
+use signal_hook::consts::SIGTERM;
+use zfold_run::{Control, Exit};
+
+/// What is known so far.
+#[derive(Debug, Default)]
+struct Known {
+    was_told: bool,
+    has_ended: bool,
+    control: Option<Control>,
+}
+
+/// Ends what is left, once.
+#[derive(Debug, Default)]
+pub(super) struct Rest(Mutex<Known>);
+
+impl Rest {
+    /// There is a run to end.
+    pub(super) fn began(&self, control: Control) {
+        self.note(|known| known.control = Some(control));
+    }
+
+    /// The front was sent this signal.
+    pub(super) fn told(&self, signal: i32) {
+        self.note(|known| known.was_told |= signal == SIGTERM);
+    }
+
+    /// The program has ended.
+    pub(super) fn ended(&self, exit: Exit) {
+        self.note(|known| known.has_ended |= exit == Exit::Signal(SIGTERM));
+    }
+
+    fn note(&self, what: impl FnOnce(&mut Known)) {
+        // The state stays valid after a panic.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        what(&mut known);
+        if known.was_told
+            && known.has_ended
+            && let Some(control) = known.control.take()
+        {
+            control.end_rest();
+        }
+    }
+}

@@ -192,6 +192,8 @@ pub(crate) trait Memory: Send + Sync {
     fn attach(&self, space: SpaceId, attached: Attached, ticket: Ticket);
     /// It could not be attached; the reason is reported to the user.
     fn cannot_attach(&self, space: SpaceId, reason: String);
+    /// It has no helper for now, which is reported to the user with the reason.
+    fn does_without(&self, space: SpaceId, reason: String);
     /// A thread of an attached space is held by `ticket`. Returns true if it may continue at once,
     /// because there is nothing to do.
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool;

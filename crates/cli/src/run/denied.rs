@@ -111,6 +111,7 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         ("socket", "allow pidfd_getfd (docker run --cap-add SYS_PTRACE)"),
         ("no room for staging", "raise the limits of its memory (ulimit -v and -d)"),
         ("no room", "it uses the addresses that zfold needs: run it without zfold"),
+        ("pids.max", "allow more (pids.max, docker run --pids-limit, TasksMax=)"),
         ("could not be started", "raise the limit of processes (ulimit -u), or run it unsandboxed"),
         ("userfaultfd", "see zfold check"),
     ];

@@ -322,6 +322,14 @@ impl Memory for Engine {
         }
     }
 
+    fn does_without(&self, space: SpaceId, reason: String) {
+        let Some(managed) = self.shared.find(space) else { return };
+        // Its number may be that of its helper.
+        let pid = lock(&managed.tasks).first().copied().unwrap_or(managed.pid());
+        let process = Unmanaged { pid, program: crate::sys::proc::name(pid), reason };
+        lock(&self.shared.unmanaged).add(process);
+    }
+
     fn stands(&self, space: SpaceId, turn: u64) {
         if let Some(managed) = self.shared.find(space) {
             managed.stands.store(turn, Ordering::Release);

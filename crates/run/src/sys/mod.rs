@@ -3,6 +3,7 @@
 pub(crate) mod arch;
 pub(crate) mod inherited;
 pub(crate) mod malloc;
+pub(crate) mod pids;
 pub(crate) mod proc;
 pub(crate) mod process;
 pub(crate) mod procmap;

@@ -95,7 +95,7 @@ impl Tracer<'_> {
     }
 
     /// Ends a helper, and reports that; it may be in the middle of its work.
-    fn step_aside(&mut self, space: SpaceId, helper: Helper) {
+    pub(super) fn step_aside(&mut self, space: SpaceId, helper: Helper) {
         self.end_helper(helper);
         if let Some(known) = self.spaces.get_mut(space) {
             known.helper = None;

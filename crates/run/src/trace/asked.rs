@@ -85,10 +85,14 @@ impl Tracer<'_> {
     /// Stops a thread of a space: preferably one that runs, since it is in no call that could
     /// notice; never one whose sleep this does not interrupt, such as the parent of a vfork.
     pub(super) fn ask_for(&mut self, space: SpaceId) {
-        const LOOKED_AT: usize = 16;
-        if !self.spaces.attachable(space) {
-            return;
+        if self.spaces.attachable(space) && !self.pids.are_few() {
+            self.stop_one(space);
         }
+    }
+
+    /// The same, whatever it is for.
+    pub(super) fn stop_one(&mut self, space: SpaceId) {
+        const LOOKED_AT: usize = 16;
         let here = self.tasks.iter().filter(|(_, task)| {
             task.space == Some(space) && task.parked.is_none() && task.held.is_none() && !task.ends
         });

@@ -33,7 +33,8 @@ impl Tracer<'_> {
 
     /// Returns whether a space is to be attached by this thread of it, which is stopped.
     pub(super) fn wanted(&mut self, tid: i32, space: SpaceId) -> bool {
-        let wants = self.spaces.attachable(space) && self.memory.wants(space);
+        let wants =
+            self.spaces.attachable(space) && self.memory.wants(space) && !self.does_without(space);
         let Some(known) = self.spaces.get_mut(space) else { return false };
         let before = known.shared.take().filter(|_| wants);
         // If its sharers cannot be found out, this is tried again.

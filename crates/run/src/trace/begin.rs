@@ -14,6 +14,7 @@ use super::{Exit, Handle, News, Program, Tracer, filters};
 use crate::link::Memory;
 use crate::permission::Access;
 use crate::running::Running;
+use crate::sys::pids::Pids;
 use crate::sys::proc;
 use crate::sys::process::{self, ChildrenKept};
 use crate::sys::ptrace;
@@ -139,6 +140,8 @@ impl<'a> Tracer<'a> {
             visits: HashSet::new(),
             lost_forks: 0,
             paused: None,
+            pids: Pids::new(),
+            told_few: false,
             turns: 0,
             queue: Queue::new(),
         }

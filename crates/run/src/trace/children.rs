@@ -17,6 +17,7 @@ impl Tracer<'_> {
         // Otherwise it is gone.
         if let Ok(child) = ptrace::message(tid) {
             self.child_of(tid, child);
+            self.make_way();
         }
     }
 

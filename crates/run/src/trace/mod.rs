@@ -46,6 +46,7 @@ mod channel;
 mod children;
 mod ends;
 mod events;
+mod few;
 mod filters;
 mod handle;
 mod helper;
@@ -68,6 +69,7 @@ use std::sync::Arc;
 
 use crate::link::{Memory, Request, SpaceId, Ticket};
 use crate::permission::Access;
+use crate::sys::pids::Pids;
 use crate::sys::process::{self, Outcome};
 use crate::sys::ptrace::{self, Event};
 
@@ -112,6 +114,9 @@ struct Tracer<'a> {
     lost_forks: usize,
     /// The program is paused: threads that stop are held by these tickets (T6).
     paused: Option<Vec<Ticket>>,
+    /// How many more processes may be made, and whether it was reported that few may.
+    pids: Pids,
+    told_few: bool,
     /// Tickets that were made.
     turns: u64,
     queue: Queue,

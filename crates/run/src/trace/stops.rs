@@ -334,6 +334,11 @@ impl Tracer<'_> {
         {
             return self.attach(tid, space, At::Stop);
         }
+        if let Some(space) = space
+            && self.reap_at_stop(tid, space)
+        {
+            return;
+        }
         self.soften(tid, 0);
         if !self.hold_if_paused(tid, event) {
             self.resume_after(tid, Ok(event));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::parse::{self, Version};
-use super::system::{Limit, cgroup_folders, read};
+use super::system::{Limit, MEMORY, cgroup_folders, read};
 
 /// What the kernel says of memory that is left. It is found out once which files there are, as for
 /// a [`SystemPressure`](super::SystemPressure); a limit that changes is noticed.
@@ -26,7 +26,7 @@ impl MemoryLeft {
     /// Finds it below `root`.
     fn below(root: &Path) -> Self {
         let limits = [Version::One, Version::Two].into_iter().flat_map(|version| {
-            let folders = cgroup_folders(root, version);
+            let folders = cgroup_folders(root, version, MEMORY);
             folders.into_iter().map(move |folder| Limit::of(&folder, version))
         });
         // The topmost cgroup has no such files.

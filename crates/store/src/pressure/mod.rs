@@ -42,4 +42,4 @@ pub use fake::FakePressure;
 pub use left::{Left, MemoryLeft, memory_left};
 pub use level::{Level, Pressure};
 pub use stalls::OwnStalls;
-pub use system::SystemPressure;
+pub use system::{SystemPressure, cgroups};

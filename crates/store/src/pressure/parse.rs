@@ -47,20 +47,21 @@ pub(super) fn counter(stat: &str, name: &str) -> Option<u64> {
     stat.lines().find_map(|line| bytes(line.strip_prefix(name)?.strip_prefix(' ')?))
 }
 
-/// The version of cgroups that has the memory controller of a process.
+/// A version of cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     One,
     Two,
 }
 
-/// Returns the cgroup that a process's `cgroup` file names, in the hierarchy of a version.
-pub(super) fn cgroup(text: &str, version: Version) -> Option<&str> {
+/// Returns the cgroup that a process's `cgroup` file names, in the hierarchy of a version that has
+/// this controller.
+pub(super) fn cgroup<'a>(text: &'a str, version: Version, controller: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let found = match version {
-            Version::One => controllers.split(',').any(|name| name == "memory"),
+            Version::One => controllers.split(',').any(|name| name == controller),
             Version::Two => number == "0" && controllers.is_empty(),
         };
         found.then_some(path)
@@ -74,14 +75,14 @@ pub(super) struct Mount {
     pub(super) folder: PathBuf,
 }
 
-/// Returns where a process's `mountinfo` says the hierarchy of a version is.
-pub(super) fn mount(mountinfo: &str, version: Version) -> Option<Mount> {
+/// Returns where a process's `mountinfo` says that hierarchy is.
+pub(super) fn mount(mountinfo: &str, version: Version, controller: &str) -> Option<Mount> {
     mountinfo.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
         let mut kind = kind.split(' ');
         let (name, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
         let found = match version {
-            Version::One => name == "cgroup" && options.split(',').any(|part| part == "memory"),
+            Version::One => name == "cgroup" && options.split(',').any(|part| part == controller),
             Version::Two => name == "cgroup2",
         };
         let mut place = place.split(' ').skip(3);
@@ -144,13 +145,16 @@ mod tests {
     #[test]
     fn cgroups_of_both_versions() {
         let both = "9:name=systemd:/\n4:memory:/jobs/17\n1:cpu:/\n0::/\n";
-        assert_eq!(cgroup(both, Version::One), Some("/jobs/17"));
-        assert_eq!(cgroup(both, Version::Two), Some("/"));
+        assert_eq!(cgroup(both, Version::One, "memory"), Some("/jobs/17"));
+        assert_eq!(cgroup(both, Version::Two, "memory"), Some("/"));
         let two = "0::/user.slice/user-1000.slice/session-2.scope\n";
-        assert_eq!(cgroup(two, Version::One), None);
-        assert_eq!(cgroup(two, Version::Two), Some("/user.slice/user-1000.slice/session-2.scope"));
-        assert_eq!(cgroup("4:cpu,memory:/a:b\n", Version::One), Some("/a:b"));
-        assert_eq!(cgroup("nothing", Version::One), None);
+        assert_eq!(cgroup(two, Version::One, "memory"), None);
+        assert_eq!(
+            cgroup(two, Version::Two, "memory"),
+            Some("/user.slice/user-1000.slice/session-2.scope")
+        );
+        assert_eq!(cgroup("4:cpu,memory:/a:b\n", Version::One, "memory"), Some("/a:b"));
+        assert_eq!(cgroup("nothing", Version::One, "memory"), None);
     }
 
     #[test]
@@ -159,11 +163,11 @@ mod tests {
             35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             36 31 0:33 / /sys/fs/cgroup/devices rw,relatime - cgroup cgroup rw,devices\n\
             41 31 0:38 /docker/5 /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n";
-        let one = mount(text, Version::One).unwrap();
+        let one = mount(text, Version::One, "memory").unwrap();
         assert_eq!(one, Mount { top: "/".into(), folder: "/sys/fs/cgroup/memory".into() });
-        let two = mount(text, Version::Two).unwrap();
+        let two = mount(text, Version::Two, "memory").unwrap();
         assert_eq!(two, Mount { top: "/docker/5".into(), folder: "/sys/fs/cgroup/unified".into() });
-        assert_eq!(mount("31 23 0:28", Version::Two), None);
+        assert_eq!(mount("31 23 0:28", Version::Two, "memory"), None);
     }
 
     #[test]

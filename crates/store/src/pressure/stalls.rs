@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::parse::{self, Version};
-use super::system::{STALLS, between, cgroup_folders, read};
+use super::system::{MEMORY, STALLS, between, cgroup_folders, read};
 
 /// The one account that is about this process: that of its cgroup, which the kernel keeps in
 /// version 2. In a cgroup of version 1 there is none: the machine's account includes other cgroups.
@@ -49,12 +49,13 @@ impl OwnStalls {
 
 /// Returns the file of the account that counts.
 fn account(root: &Path) -> Option<PathBuf> {
-    let folders = cgroup_folders(root, Version::Two);
+    let folders = cgroup_folders(root, Version::Two, MEMORY);
     // A container may see its own cgroup as the top.
     let files = [folders.first(), folders.last()];
     let files = files.into_iter().flatten().map(|folder| folder.join("memory.pressure"));
     let cgroups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
-    let is_below_top = |version| parse::cgroup(&cgroups, version).is_some_and(|path| path != "/");
+    let is_below_top =
+        |version| parse::cgroup(&cgroups, version, MEMORY).is_some_and(|path| path != "/");
     // The top of version 2 has an account, too: that of the machine.
     if is_below_top(Version::One) && !is_below_top(Version::Two) {
         return None;

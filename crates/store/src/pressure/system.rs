@@ -9,6 +9,9 @@ use super::parse::{self, Version};
 /// Stalls in percent of the time: up to here it is calm, and from there on it is urgent.
 pub(super) const STALLS: (f64, f64) = (5.0, 50.0);
 
+/// The controller of memory.
+pub(super) const MEMORY: &str = "memory";
+
 /// Shares of memory that are left: from here on it is calm, and down to there it is urgent.
 const LEFT: (f64, f64) = (0.10, 0.02);
 
@@ -70,11 +73,11 @@ impl SystemPressure {
             }
         };
         add("stalls of the machine", vec![stalls(root.join("proc/pressure/memory"))]);
-        let two = cgroup_folders(root, Version::Two);
+        let two = cgroup_folders(root, Version::Two, MEMORY);
         let own = two.first().map(|folder| stalls(folder.join("memory.pressure")));
         add("stalls of the cgroup", own.into_iter().collect());
         add("available memory", vec![Gauge::Available { file: root.join("proc/meminfo") }]);
-        let one = cgroup_folders(root, Version::One);
+        let one = cgroup_folders(root, Version::One, MEMORY);
         let limits = two.iter().map(|folder| Limit::of(folder, Version::Two));
         let limits = limits.chain(one.iter().map(|folder| Limit::of(folder, Version::One)));
         add("limit of the cgroup", limits.map(Gauge::Limit).collect());
@@ -161,17 +164,25 @@ impl Limit {
 }
 
 /// Returns the folders of the own cgroup in one hierarchy and of those above, or none.
-pub(super) fn cgroup_folders(root: &Path, version: Version) -> Vec<PathBuf> {
+pub(super) fn cgroup_folders(root: &Path, version: Version, controller: &str) -> Vec<PathBuf> {
     let find = || {
         let cgroups = read(&root.join("proc/self/cgroup"))?;
-        let mount = parse::mount(&read(&root.join("proc/self/mountinfo"))?, version)?;
-        Some(mount.folders(parse::cgroup(&cgroups, version)?))
+        let mount = parse::mount(&read(&root.join("proc/self/mountinfo"))?, version, controller)?;
+        Some(mount.folders(parse::cgroup(&cgroups, version, controller)?))
     };
     let below_root = |folder: PathBuf| match folder.strip_prefix("/") {
         Ok(relative) => root.join(relative),
         Err(_) => folder,
     };
     find().unwrap_or_default().into_iter().map(below_root).collect()
+}
+
+/// Returns the folders of the own cgroup and of those above it, as far as they can be seen, in the
+/// hierarchies of both versions that may have a controller, such as `pids`.
+#[must_use]
+pub fn cgroups(controller: &str) -> Vec<PathBuf> {
+    let folders = |version| cgroup_folders(Path::new("/"), version, controller);
+    [Version::One, Version::Two].into_iter().flat_map(folders).collect()
 }
 
 pub(super) fn read(file: &Path) -> Option<String> {

@@ -168,6 +168,10 @@ impl Memory for Witness {
         self.go_on(ticket);
     }
 
+    fn does_without(&self, space: SpaceId, reason: String) {
+        self.cannot_attach(space, reason);
+    }
+
     fn cannot_attach(&self, space: SpaceId, reason: String) {
         self.note(Note::Refused(space, reason));
     }

@@ -12,6 +12,7 @@ mod needs;
 
 mod attacks;
 mod cases;
+mod crowds;
 mod front;
 mod limits;
 mod trial;

@@ -14,7 +14,7 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,7 @@ impl Engine {
             counters: Counters::default(),
             latency: Histogram::default(),
             spaces: RwLock::new(BTreeMap::new()),
+            listed: Mutex::default(),
             ids: AtomicU64::new(0),
             digests: Digests::new(NonZero::new(keys.into()).ok_or(io::ErrorKind::InvalidInput)?)?,
             keys: Mutex::new(Keys::new(keys)),
@@ -442,11 +443,7 @@ impl Memory for Engine {
     }
 
     fn gone(&self, space: SpaceId) {
-        let removed = {
-            let mut spaces = self.shared.spaces.write().unwrap_or_else(PoisonError::into_inner);
-            spaces.remove(&space)
-        };
-        let Some(managed) = removed else { return };
+        let Some(managed) = self.shared.take(space) else { return };
         managed.die();
         // Children that were never claimed are gone, too.
         let unclaimed = std::mem::take(&mut *lock(&managed.unclaimed));
@@ -457,7 +454,7 @@ impl Memory for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for space in self.shared.all() {
+        for space in self.shared.all().iter() {
             self.gone(space.id);
         }
         self.shared.polls.stop();

@@ -74,8 +74,8 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     let [least, most] = SURVEY_REST;
     let before = survey.map_or(least, |last| last.rest);
     let rest = if found { least } else { most.min(before * 2) };
-    let due = Instant::now() + began.elapsed() * rest;
-    *survey = Some(Survey { due, left: managed.open(), rest });
+    let (at, took) = (Instant::now(), began.elapsed());
+    *survey = Some(Survey { at, took, left: managed.open(), rest });
 }
 
 /// Returns the ranges of neighbouring mappings that can be closed, in order.

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -33,19 +32,24 @@ impl Default for Looks {
 }
 
 impl Looks {
+    /// Returns when it is time.
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
     /// Measures, if it is time.
     ///
     /// # Cost
     /// About 20 microseconds for each process, and about 20 ns for each page of this one. If
     /// several have much memory that they may share, the kernel walks their page tables twice.
-    pub(crate) fn look(&mut self, shared: &Shared, spaces: &[Arc<Managed>]) {
+    pub(crate) fn look(&mut self, shared: &Shared) {
         let began = Instant::now();
-        if began < self.due || !shared.looks {
+        if began < self.due {
             return;
         }
         look_at_own(shared);
         let limit = (shared.budget.limit() * page_len()) as u64;
-        let mut all: Vec<Seen> = spaces.iter().filter_map(|space| seen(space)).collect();
+        let mut all: Vec<Seen> = shared.all().iter().filter_map(|space| seen(space)).collect();
         let [shares, files] = [Kind::Shared, Kind::File].map(|kind| kind as usize);
         let both: u64 = all.iter().map(|one| one.bytes[shares] + one.bytes[files]).sum();
         if all.len() > 1 && both >= limit / MUCH {

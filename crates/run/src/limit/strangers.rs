@@ -1,10 +1,14 @@
-//! Untraced children of traced processes: those cloned so that no tracer follows
-//! (`CLONE_UNTRACED`). The kernel does not report them, so they are searched for.
+//! A thread for looks at all processes that are rare and may take long: for memory that cannot
+//! leave ([`looks`](super::looks)), and for untraced children of traced processes.
+//!
+//! Those were cloned so that no tracer follows (`CLONE_UNTRACED`). The kernel does not report them,
+//! so they are searched for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::limit::looks::Looks;
 use crate::options::Unmanaged;
 use crate::spaces::managed::lock;
 use crate::spaces::shared::Shared;
@@ -21,12 +25,20 @@ const REST: u32 = 100;
 const REASON: &str = "it was cloned untraced (CLONE_UNTRACED), as all that it starts; what it has \
                       does not count against the limit";
 
-/// Searches until the memory side ends.
+/// Looks until the memory side ends.
 pub(crate) fn look(shared: &Arc<Shared>) {
     let (mut seen, mut told) = (HashSet::new(), HashSet::new());
-    let mut rest = LOOKS;
-    while !shared.strangers.wait(rest) {
+    let (mut looks, mut due) = (Looks::default(), Instant::now() + LOOKS);
+    loop {
+        let next = due.min(looks.due());
+        if shared.strangers.wait(next.saturating_duration_since(Instant::now())) {
+            return;
+        }
+        looks.look(shared);
         let began = Instant::now();
+        if began < due {
+            continue;
+        }
         let now = strangers(shared);
         for &pid in now.intersection(&seen) {
             if told.insert(pid) {
@@ -38,13 +50,14 @@ pub(crate) fn look(shared: &Arc<Shared>) {
         // Numbers are reused.
         told.retain(|pid| now.contains(pid));
         seen = now;
-        rest = LOOKS.max(began.elapsed() * REST);
+        due = Instant::now() + LOOKS.max(began.elapsed() * REST);
     }
 }
 
 /// Returns the untraced children of all threads, and of this process for orphans.
 fn strangers(shared: &Shared) -> HashSet<i32> {
-    let tasks = shared.all().into_iter().flat_map(|managed| lock(&managed.tasks).clone());
+    let spaces = shared.all();
+    let tasks = spaces.iter().flat_map(|managed| lock(&managed.tasks).clone());
     let own = proc::threads(std::process::id() as i32).unwrap_or_default();
     tasks.chain(own).flat_map(proc::children).filter(|&pid| is_untraced(pid)).collect()
 }

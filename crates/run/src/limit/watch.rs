@@ -4,6 +4,12 @@
 //!
 //! Open memory costs nothing, not even a message for each change. So growth is found by looking,
 //! more often as it nears the limit.
+//!
+//! - W1: a look reads files of a bounded number of processes, however many there are: threads of
+//!   the program wait for the work that comes after it. With more processes it reads those of the
+//!   newest, and of the others in turn.
+//! - W2: how long all surveys of mappings take together does not depend on how many spaces there
+//!   are, but on how much memory they open.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,11 +21,10 @@ use crate::faults::answer::{Answers, answer_told};
 use crate::faults::messages::drain;
 use crate::limit::close::{close_min, close_open};
 use crate::limit::forks::Forks;
-use crate::limit::looks::Looks;
 use crate::limit::requests::{RETRY, perform};
 use crate::link::SpaceId;
 use crate::spaces::asked::{Pending, Work};
-use crate::spaces::managed::{Managed, lock};
+use crate::spaces::managed::{CROWD, Managed, lock};
 use crate::spaces::maps::{Statm, measure_shared, minor_faults};
 use crate::spaces::shared::Shared;
 use zfold_uffd::page::page_len;
@@ -28,6 +33,11 @@ use zfold_uffd::page::page_len;
 const LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
 /// Time between two looks for each space: a look takes up to 2 microseconds for each.
 const LOOK_REST: Duration = Duration::from_micros(40);
+/// Most spaces whose processes one look reads, and how many of these are the newest (W1).
+const LOOKED: usize = 64;
+const NEWEST: usize = 16;
+/// The pause after a look that read the files of some processes only, as a multiple of its time.
+const CROWD_REST: u32 = 12;
 /// Near the limit, at most this share of it can be touched between two looks; and the longest time
 /// between them there.
 const UNSEEN: usize = 64;
@@ -53,15 +63,15 @@ pub(crate) struct Watcher {
     answers: Answers,
     statms: Statms,
     /// Spaces that were asked for, and when.
-    asked: Vec<(SpaceId, Instant)>,
+    asked: BTreeMap<SpaceId, Instant>,
     /// Since when usage is above the limit, and whether that was counted.
     above: Option<(Instant, bool)>,
     /// When shared pages of forks may be measured again.
     next_measure: Instant,
     /// The newest space and when it began; its first milliseconds are watched closely.
     newest: (SpaceId, Instant),
-    /// When to look next for memory that cannot leave.
-    looks: Looks,
+    /// The last space of the last turn.
+    looked: SpaceId,
     /// Forks that wait for room.
     forks: Forks,
 }
@@ -73,11 +83,11 @@ impl Watcher {
             shared,
             answers: Answers::new(),
             statms: Statms::default(),
-            asked: Vec::new(),
+            asked: BTreeMap::new(),
             above: None,
             next_measure: Instant::now(),
             newest: (SpaceId(0), Instant::now()),
-            looks: Looks::default(),
+            looked: SpaceId(0),
             forks: Forks::default(),
         }
     }
@@ -134,21 +144,24 @@ impl Watcher {
 
     /// Looks at all spaces; returns when to look again.
     fn look(&mut self) -> Duration {
-        let shared = Arc::clone(&self.shared);
+        let (shared, began) = (Arc::clone(&self.shared), Instant::now());
         let spaces = shared.all();
-        let mut seen = lock(&shared.swap_cache).pages();
-        let mut immovable = 0;
         self.statms.keep(&spaces);
-        for managed in &spaces {
+        let turn = turn(&spaces, &mut self.looked);
+        for managed in &turn {
             let pages = if shared.looks { self.statms.pages_of(managed) } else { 0 };
             managed.seen(pages);
-            seen += pages;
+        }
+        let mut seen = lock(&shared.swap_cache).pages();
+        let mut immovable = 0;
+        for managed in spaces.iter() {
+            seen += managed.last_seen();
             immovable += managed.immovable();
         }
         // Pages that were asked for have left the store.
         shared.budget.set_held(shared.store.held_bytes());
         if shared.budget.is_high_without_credit() {
-            take_copies_off(&spaces);
+            take_copies_off(&turn, &spaces);
         }
         let shared_pages: usize = spaces.iter().map(|managed| managed.credit()).sum();
         shared.budget.set_immovable(immovable);
@@ -169,8 +182,8 @@ impl Watcher {
             self.close(&spaces);
         }
         shared.call_evictor_if_high();
-        self.looks.look(&shared, &spaces);
-        let rest = (LOOK_REST * spaces.len() as u32).clamp(LOOKS[0], LOOKS[1]);
+        let crowd = if turn.len() < spaces.len() { began.elapsed() * CROWD_REST } else { LOOKS[0] };
+        let rest = (LOOK_REST * turn.len() as u32).max(crowd).min(LOOKS[1]);
         let shortest = rest.max(time_to_touch(shared.budget.limit() / UNSEEN).min(LOOKS_NEAR));
         let until_near = time_to_touch(shared.budget.headroom());
         until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
@@ -180,7 +193,7 @@ impl Watcher {
     /// while a child is young, and a reported peak should be real. `None` if it was measured a
     /// moment ago.
     fn measured(&mut self, spaces: &[Arc<Managed>], seen: usize) -> Option<usize> {
-        let shares = |managed: &&Arc<Managed>| lock(&managed.sharing).is_some();
+        let shares = |managed: &&Arc<Managed>| managed.shares();
         let sharing: Vec<_> = spaces.iter().filter(shares).collect();
         if !sharing.is_empty() && sharing.len() <= MEASURED_MAX {
             let began = Instant::now();
@@ -214,7 +227,7 @@ impl Watcher {
 
     /// Asks for large spaces to be attached.
     fn ask(&mut self, spaces: &[Arc<Managed>]) {
-        self.asked.retain(|(_, since)| since.elapsed() < ASK_AGAIN);
+        self.asked.retain(|_, since| since.elapsed() < ASK_AGAIN);
         let smallest = close_min().max(self.shared.budget.limit() / 64);
         let can = |managed: &&Arc<Managed>| {
             !managed.is_attached()
@@ -222,12 +235,12 @@ impl Watcher {
                 && !managed.refused.load(Ordering::Relaxed)
                 && managed.pid() != 0
                 && managed.charged() >= smallest
-                && !self.asked.iter().any(|(id, _)| *id == managed.id)
+                && !self.asked.contains_key(&managed.id)
         };
         let mut wanted: Vec<_> = spaces.iter().filter(can).collect();
         wanted.sort_by_key(|managed| std::cmp::Reverse(managed.charged()));
         for managed in wanted {
-            self.asked.push((managed.id, Instant::now()));
+            self.asked.insert(managed.id, Instant::now());
             self.shared.tracing.attach(managed.id);
         }
     }
@@ -239,19 +252,33 @@ impl Watcher {
             .filter(|managed| managed.is_attached() && managed.open() >= close_min())
             .collect();
         attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
+        // A space that has grown by much is not left open just because reading its mappings is
+        // expensive; many of them may not grow by more in total.
+        let much = close_min().max(self.shared.budget.much() / (attached.len() / CROWD).max(1));
+        let spaces = attached.len();
         for managed in attached {
             let last = *lock(&managed.survey);
-            // A space that has grown by much is not left open just because reading its mappings is
-            // expensive.
-            let much = close_min().max(self.shared.budget.much());
-            let due = last.is_none_or(|last| {
-                last.due <= Instant::now() || managed.open() >= last.left + much
-            });
+            let open = managed.open();
+            let due = last.is_none_or(|last| last.is_due(open, spaces) || open >= last.left + much);
             if due && self.shared.budget.is_near() {
                 close_open(&self.shared, managed, &mut self.answers);
             }
         }
     }
+}
+
+/// Returns the spaces whose processes a look reads (W1): the newest, and others in turn after
+/// `looked`, the last of the turn before.
+fn turn(spaces: &[Arc<Managed>], looked: &mut SpaceId) -> Vec<Arc<Managed>> {
+    if spaces.len() <= LOOKED {
+        return spaces.to_vec();
+    }
+    let (others, newest) = spaces.split_at(spaces.len() - NEWEST);
+    let from = others.partition_point(|managed| managed.id <= *looked);
+    let turn = others[from..].iter().chain(&others[..from]).take(LOOKED - NEWEST);
+    let turn: Vec<_> = turn.cloned().collect();
+    *looked = turn.last().map_or(*looked, |last| last.id);
+    turn.into_iter().chain(newest.iter().cloned()).collect()
 }
 
 /// Returns when to look or try again, after one that took `took` and wants the next after `rest`.
@@ -266,17 +293,20 @@ fn time_to_touch(pages: usize) -> Duration {
     Duration::from_nanos(((pages * page_len()) as u64).saturating_mul(1_000_000_000) / GROWTH)
 }
 
-/// Subtracts from the credit the pages that writes may have copied since the last look, so that a
-/// copy counts before the shared pages are measured again.
-fn take_copies_off(spaces: &[Arc<Managed>]) {
+/// Subtracts from the credit the pages that writes in the spaces of a turn may have copied since
+/// their last look, so that a copy counts before the shared pages are measured again.
+fn take_copies_off(turn: &[Arc<Managed>], spaces: &[Arc<Managed>]) {
     let mut copies = 0;
-    for managed in spaces {
+    for managed in turn {
         if let Some(sharing) = &mut *lock(&managed.sharing) {
             let faults = minor_faults(managed.pid()).unwrap_or(0);
             copies += sharing.copies(faults, managed.open());
         }
     }
     for managed in spaces {
+        if copies == 0 {
+            return;
+        }
         // Measuring threads hold it, too.
         let _sharing = lock(&managed.sharing);
         let (credit, off) = (managed.credit(), managed.credit().min(copies));
@@ -330,6 +360,22 @@ impl Statms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::budget::Budget;
+
+    #[test]
+    fn a_look_reads_few_of_many_processes_the_newest_and_others_in_turn() {
+        let budget = Arc::new(Budget::new(1 << 20, true));
+        let new = |id| Arc::new(Managed::new(SpaceId(id), 0, &budget));
+        let spaces: Vec<_> = (1..=1000).map(new).collect();
+        let (mut looked, mut seen) = (SpaceId(0), BTreeMap::new());
+        for _ in 0..1000_usize.div_ceil(LOOKED - NEWEST) {
+            let turn = turn(&spaces, &mut looked);
+            assert!(turn.len() <= LOOKED && turn.last().is_some_and(|last| last.id.0 == 1000));
+            seen.extend(turn.into_iter().map(|managed| (managed.id, ())));
+        }
+        assert_eq!(seen.len(), 1000);
+        assert_eq!(turn(&spaces[..LOOKED], &mut looked).len(), LOOKED);
+    }
 
     #[test]
     fn half_of_the_time_is_left_to_others_however_long_looks_take() {

@@ -6,6 +6,7 @@
 //! pages are checked, rarely if that recently achieved nothing, and pages that can leave by then
 //! are moved out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ impl Evictor {
         }
         let began = Instant::now();
         let (mut out, mut late) = (0, 0);
-        for managed in self.shared.all() {
+        for managed in self.shared.all().iter() {
             if !managed.is_attached() || managed.fixed() == 0 {
                 continue;
             }
@@ -50,12 +51,11 @@ impl Evictor {
             {
                 let (fixed, next) = managed.lock().fixed_from(at);
                 from = next;
-                for (part, _) in parts(managed.pid(), &fixed, true) {
-                    out += self.take_out(&managed, part);
-                }
+                let parts = parts(managed.pid(), &fixed, true);
+                out += self.take_out(managed, parts.into_iter().map(|(part, _)| part).collect());
             }
             if budget.is_above_low() {
-                late += self.take_protected(&managed);
+                late += self.take_protected(managed);
             }
         }
         self.again.done(began.elapsed(), out + late > 0);
@@ -66,16 +66,28 @@ impl Evictor {
         out + late > 0
     }
 
-    /// Moves out pages of a range until enough are out; returns how many are.
-    fn take_out(&mut self, managed: &Arc<Managed>, mut range: Pages) -> usize {
+    /// Moves out pages of these ranges until enough are out; returns how many are. Pages of many
+    /// small mappings leave together.
+    fn take_out(&mut self, managed: &Arc<Managed>, mut parts: VecDeque<Pages>) -> usize {
         let mut out = 0;
-        while !range.is_empty() && self.shared.budget.is_above_low() {
-            let rest = range.clone();
-            let (moved, next) = self.move_out(managed, |space, kept, victims| {
-                space.pick_in(&rest, batch_max(), kept, victims)
+        while !parts.is_empty() && self.shared.budget.is_above_low() {
+            let mut is_picked = false;
+            let (moved, _) = self.move_out(managed, |space, kept, victims| {
+                is_picked = true;
+                while victims.len() < batch_max()
+                    && let Some(part) = parts.front_mut()
+                {
+                    match space.pick_in(part, batch_max(), kept, victims) {
+                        Some(next) => part.start = next,
+                        None => _ = parts.pop_front(),
+                    }
+                }
+                None
             });
+            if !is_picked {
+                break;
+            }
             out += moved;
-            range.start = next.unwrap_or(range.end);
             while !self.may_evict(self.ahead) && retire(&self.shared) {}
             self.serve_pending(false);
         }

@@ -16,7 +16,7 @@ const SHARING_REST: u32 = 20;
 /// With more than [`RELATIVES`] spaces, measurements are limited to a time, and a pause follows
 /// that is a multiple of the time they took.
 const SHARING_TURN: Duration = Duration::from_millis(2);
-const SHARING_TURNS: u32 = 4;
+const SHARING_TURNS: u32 = 16;
 
 impl Evictor {
     /// Moves pages that have just left a space, and that it shared, out of the others that have
@@ -27,8 +27,7 @@ impl Evictor {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        let others = shared.sharing_with(managed.id).filter(|other| other.is_attached());
-        for other in others.take(RELATIVES) {
+        for other in shared.sharing_with(managed.id, Managed::is_attached) {
             self.reconcile(&other);
             self.move_out(&other, |space, kept, victims| {
                 let leaves = |page: &PageNo| space.may_leave(*page) && !kept(*page);
@@ -49,11 +48,10 @@ impl Evictor {
         if turn < self.next_measure {
             return true;
         }
-        let mut spaces = self.shared.all();
+        let spaces = self.shared.all();
         let next = spaces.partition_point(|managed| managed.id <= self.measured);
-        spaces.rotate_left(next);
         let (mut to_come, is_many) = (false, spaces.len() > RELATIVES);
-        for managed in spaces {
+        for managed in spaces[next..].iter().chain(&spaces[..next]) {
             let mut sharing = lock(&managed.sharing);
             let Some(known) = sharing.as_mut() else {
                 continue;
@@ -65,7 +63,7 @@ impl Evictor {
             }
             if known.due <= began {
                 self.measured = managed.id;
-                if measure_shared(&managed, known) == 0 {
+                if measure_shared(managed, known) == 0 {
                     *sharing = None;
                     continue;
                 }

@@ -83,13 +83,29 @@ pub(crate) struct Managed {
 /// A survey of all mappings, which is expensive if there are many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Survey {
-    /// When the next is due.
-    pub due: Instant,
+    /// When it ended, and how long it took.
+    pub at: Instant,
+    /// Same as above.
+    pub took: Duration,
     /// How many pages it left open.
     pub left: usize,
-    /// The pause until then, as a multiple of the time that it took.
+    /// The pause until the next, as a multiple of the time that it took.
     pub rest: u32,
 }
+
+impl Survey {
+    /// Returns whether the next is due, with so many pages open, among so many spaces.
+    pub(crate) fn is_due(&self, open: usize, spaces: usize) -> bool {
+        let crowd = (spaces / CROWD).max(1) as u32;
+        // In a crowd, a space that opens nothing stays as it is.
+        let may = crowd == 1 || open > self.left;
+        may && self.at.elapsed() >= self.took * (self.rest * crowd)
+    }
+}
+
+/// A number of spaces from which on each is surveyed less often the more there are, so that all
+/// surveys together do not take longer.
+pub(crate) const CROWD: usize = 16;
 
 /// The state of the pages that forks share, which the program's writes make its own.
 #[derive(Debug)]
@@ -116,6 +132,7 @@ impl Sharing {
 struct Charged {
     present: Chargeable,
     open: usize,
+    seen: usize,
 }
 
 /// The charges of closed ranges.
@@ -125,14 +142,16 @@ struct Chargeable {
     present: usize,
     /// Of these, pages that cannot leave.
     fixed: usize,
+    /// Of these, pages that are about to be discarded.
+    doomed: usize,
     /// Copies that the store has of pages, and that no other space is charged for.
     copied: usize,
 }
 
 impl Chargeable {
     fn of(space: &mut Space) -> Self {
-        let Counts { present, fixed, .. } = space.counts();
-        Self { present, fixed, copied: space.own_copies() }
+        let Counts { present, fixed, doomed, .. } = space.counts();
+        Self { present, fixed, doomed, copied: space.own_copies() }
     }
 }
 
@@ -297,9 +316,16 @@ impl Managed {
         left.min(self.open())
     }
 
+    /// Returns how many pages were seen in the address space last, without those that left since.
+    pub(crate) fn last_seen(&self) -> usize {
+        let charged = lock(&self.charged);
+        charged.seen.min(charged.present.present + charged.open)
+    }
+
     /// Records how many pages were seen in the address space.
     pub(crate) fn seen(&self, pages: usize) {
         let mut charged = lock(&self.charged);
+        charged.seen = pages;
         let open = pages.saturating_sub(charged.present.present);
         self.budget.change(charged.open, open);
         charged.open = open;
@@ -325,6 +351,16 @@ impl Managed {
         lock(&self.charged).present.fixed
     }
 
+    /// Returns whether there are pages in closed ranges: without any, none can leave.
+    pub(crate) fn has_present(&self) -> bool {
+        lock(&self.charged).present.present > 0
+    }
+
+    /// Returns how many pages of closed ranges are about to be discarded.
+    pub(crate) fn doomed(&self) -> usize {
+        lock(&self.charged).present.doomed
+    }
+
     /// Returns how many of these cannot leave later either.
     pub(crate) fn stays(&self) -> usize {
         if self.leaves_late.load(Ordering::Relaxed) { 0 } else { self.fixed() }
@@ -339,6 +375,12 @@ impl Managed {
         let charged = lock(&self.charged);
         let there = stays + if closes { 0 } else { charged.open };
         there.saturating_sub(self.credit())
+    }
+
+    /// Returns whether it was forked, or forked from, and may share pages. Does not wait.
+    pub(crate) fn shares(&self) -> bool {
+        // A thread that has the lock measures what it shares.
+        self.sharing.try_lock().map_or(true, |sharing| sharing.is_some())
     }
 
     /// Returns how many pages are charged here, shared ones included.
@@ -411,6 +453,15 @@ impl Drop for Held<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spaces_of_a_crowd_are_surveyed_when_they_grow_and_more_rarely() {
+        let second = Duration::from_secs(1);
+        let Some(at) = Instant::now().checked_sub(second) else { return };
+        let survey = Survey { at, took: second / 1000, left: 10, rest: 10 };
+        assert!(survey.is_due(10, 1) && survey.is_due(11, 16 * 50));
+        assert!(!survey.is_due(10, 16 * 2) && !survey.is_due(11, 16 * 200));
+    }
 
     #[test]
     fn what_forks_share_counts_once_in_what_cannot_leave() {

@@ -10,8 +10,9 @@
 //! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
 //!    in the table. The child's core, which no other thread knows yet, is locked under it, and
 //!    stays locked until the child has its pages.
-//! 4. leaves: the table of spaces, keys, swap cache, what is charged for a space, kept pages,
-//!    the queues of the evictor, the watcher and the prefetcher, and who is ended for want of room
+//! 4. leaves: the list of spaces (and under it their table), keys, swap cache, what is charged for a
+//!    space, kept pages, the queues of the evictor, the watcher and the prefetcher, and which
+//!    process is ended for want of room
 //!
 //! Which threads wait for which:
 //!
@@ -93,6 +94,8 @@ pub(crate) struct Shared {
     /// How long faults took, from the message to the page, in nanoseconds.
     pub latency: Histogram,
     pub spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
+    /// The same as a list, as long as it does not change: thousands are not copied at each step.
+    pub listed: Mutex<Option<Arc<[Arc<Managed>]>>>,
     pub ids: AtomicU64,
     pub keys: Mutex<Keys>,
     pub copies: Copies,
@@ -148,6 +151,7 @@ impl Shared {
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
         spaces.insert(managed.id, Arc::clone(&managed));
         drop(spaces);
+        *lock(&self.listed) = None;
         if managed.access().is_some() {
             self.polls.add(&managed);
         }
@@ -159,17 +163,36 @@ impl Shared {
         spaces.get(&id).cloned()
     }
 
-    /// Returns all spaces in the order of their numbers.
-    pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
-        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
-        spaces.values().cloned().collect()
+    /// Takes a space out of the table.
+    pub(crate) fn take(&self, id: SpaceId) -> Option<Arc<Managed>> {
+        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        let taken = spaces.remove(&id);
+        drop(spaces);
+        *lock(&self.listed) = None;
+        taken
     }
 
-    /// Returns the other spaces that share pages since a fork, of any space, in the order of their
-    /// numbers.
-    pub(crate) fn sharing_with(&self, id: SpaceId) -> impl Iterator<Item = Arc<Managed>> {
-        let shares = move |other: &Arc<Managed>| other.id != id && lock(&other.sharing).is_some();
-        self.all().into_iter().filter(shares)
+    /// Returns all spaces in the order of their numbers. While a caller has the list, no space of
+    /// it gives up its descriptors.
+    pub(crate) fn all(&self) -> Arc<[Arc<Managed>]> {
+        let list = || {
+            let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+            spaces.values().cloned().collect()
+        };
+        // A change is made before the list is dropped: one that is made now is no change of it.
+        Arc::clone(lock(&self.listed).get_or_insert_with(list))
+    }
+
+    /// Returns the other spaces that share pages since a fork, of any space, and that `is_meant`
+    /// accepts, in the order of their numbers; [`RELATIVES`] of them at most.
+    pub(crate) fn sharing_with(
+        &self,
+        id: SpaceId,
+        is_meant: impl Fn(&Managed) -> bool,
+    ) -> Vec<Arc<Managed>> {
+        let shares = |other: &&Arc<Managed>| other.id != id && is_meant(other) && other.shares();
+        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        spaces.values().filter(shares).take(RELATIVES).cloned().collect()
     }
 
     /// Returns how many pages the swap cache may hold without pressure.

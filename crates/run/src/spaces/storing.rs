@@ -17,7 +17,7 @@ use crate::core::ranges::PageNo;
 use crate::core::space::{Released, Space};
 use crate::link::SpaceId;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::{RELATIVES, Shared};
+use crate::spaces::shared::Shared;
 use crate::spaces::swap_cache::Batch;
 use zfold_uffd::page::is_zero;
 
@@ -107,10 +107,10 @@ impl Shared {
     /// is taken, under the lock of the space that has it.
     fn twins(&self, batch: &Batch, live: &[Live], managed: &Managed) -> BTreeMap<usize, Key> {
         let mut twins = BTreeMap::new();
-        if lock(&managed.sharing).is_none() {
+        if !managed.shares() {
             return twins;
         }
-        for other in self.sharing_with(managed.id).take(RELATIVES) {
+        for other in self.sharing_with(managed.id, |_| true) {
             let space = other.lock();
             for &Live { at, .. } in live.iter().filter(|live| live.copy.is_none()) {
                 if !twins.contains_key(&at)
@@ -294,7 +294,7 @@ impl Shared {
     /// many.
     pub(crate) fn drop_copies(&self, most: usize, waits: bool) -> usize {
         let mut left = most;
-        for managed in self.all() {
+        for managed in self.all().iter() {
             if left == 0 || self.budget.copies() == 0 {
                 break;
             }

@@ -38,6 +38,13 @@ struct Received {
 thread_local! {
     /// Where the handler puts what it receives in this thread.
     static RECEIVED: Cell<*const Received> = const { Cell::new(ptr::null()) };
+    /// How many timers signal this thread.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns whether a timer signals the calling thread, so that a wait for one event ends at a tick.
+pub(crate) fn are_running() -> bool {
+    RUNNING.get() > 0
 }
 
 /// Returns the next event of any thread that the calling thread traces, as [`ptrace::poll`] does. A
@@ -118,6 +125,7 @@ impl Ticks {
         let spec = libc::itimerspec { it_interval: every, it_value: every };
         // SAFETY: a timer of this process, and a structure that lives across the call.
         unsafe { libc::timer_settime(timer.0, 0, &raw const spec, ptr::null_mut()) };
+        RUNNING.set(RUNNING.get() + 1);
         Ok(timer)
     }
 }
@@ -126,6 +134,7 @@ impl Drop for Ticks {
     fn drop(&mut self) {
         // SAFETY: made in `start`, deleted here only.
         unsafe { libc::timer_delete(self.0) };
+        RUNNING.set(RUNNING.get() - 1);
     }
 }
 

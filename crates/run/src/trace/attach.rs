@@ -161,11 +161,21 @@ impl Tracer<'_> {
             if let Some(space) = self.spaces.get_mut(space) {
                 space.helper = Some(helper);
             }
-            for task in self.tasks.values_mut().filter(|task| task.space == Some(space)) {
-                task.filtered = true;
-            }
+            self.filtered(tid, space);
             attached
         });
         (made, stop)
+    }
+
+    /// All threads of a space, one of which is `tid`, run under the filter.
+    fn filtered(&mut self, tid: i32, space: SpaceId) {
+        let is_alone = self.spaces.get(space).is_some_and(|known| known.tasks == 1);
+        if is_alone && let Some(task) = self.tasks.get_mut(&tid) {
+            task.filtered = true;
+            return;
+        }
+        for task in self.tasks.values_mut().filter(|task| task.space == Some(space)) {
+            task.filtered = true;
+        }
     }
 }

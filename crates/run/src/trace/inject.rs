@@ -11,8 +11,8 @@
 //!   be blocked: it is passed on, the group stops, and the injected calls continue nevertheless.
 //! - I2: when it ends, registers and signal mask are restored.
 //! - I3: events that do not belong to the injection are not lost: they go to the queue of the
-//!   tracer. Events of all threads are received: the end of a process is reported only after the
-//!   ends of all its threads were received.
+//!   tracer. Events of all threads are received, some only at a tick: the end of a process is
+//!   reported only after the ends of all its threads were received.
 //! - I4: no other call than the one asked for is made, though another thread of the program may
 //!   write to the instruction that makes it: each call is compared at its entry.
 

@@ -42,6 +42,13 @@ const CROWD_REST: u32 = 12;
 /// between them there.
 const UNSEEN: usize = 64;
 const LOOKS_NEAR: Duration = Duration::from_millis(2);
+/// Longest time between two looks there while nothing opens up and no space is young; the part of
+/// the limit by which open memory changes if something does, and the least number of pages, which
+/// the kernel's count may be off by; how long a space is young.
+const CALM: Duration = Duration::from_millis(1);
+const OPENS: usize = 256;
+const OPENS_MIN: usize = 64;
+const YOUNG: Duration = Duration::from_millis(20);
 /// Most files that are kept open for looks.
 const STATMS: usize = 16;
 /// The speed at which a program is assumed to touch memory, in bytes a second.
@@ -72,6 +79,9 @@ pub(crate) struct Watcher {
     newest: (SpaceId, Instant),
     /// The last space of the last turn.
     looked: SpaceId,
+    /// How many pages were open at the last look, and the time since which nothing has opened up.
+    open: usize,
+    calm_since: Instant,
     /// Forks that wait for room.
     forks: Forks,
 }
@@ -88,6 +98,8 @@ impl Watcher {
             next_measure: Instant::now(),
             newest: (SpaceId(0), Instant::now()),
             looked: SpaceId(0),
+            open: 0,
+            calm_since: Instant::now(),
             forks: Forks::default(),
         }
     }
@@ -186,7 +198,21 @@ impl Watcher {
         let rest = (LOOK_REST * turn.len() as u32).max(crowd).min(LOOKS[1]);
         let shortest = rest.max(time_to_touch(shared.budget.limit() / UNSEEN).min(LOOKS_NEAR));
         let until_near = time_to_touch(shared.budget.headroom());
-        until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
+        until_near.min(self.newest.1.elapsed()).clamp(self.calm(&spaces, shortest), LOOKS[1])
+    }
+
+    /// Returns the shortest time until the next look: closed memory cannot pass the limit, so looks
+    /// are rare while all other memory stays as it is. The longer it has, the rarer they are.
+    fn calm(&mut self, spaces: &[Arc<Managed>], shortest: Duration) -> Duration {
+        let open: usize = spaces.iter().map(|managed| managed.open()).sum();
+        let opens = open.abs_diff(self.open) > (self.shared.budget.limit() / OPENS).max(OPENS_MIN);
+        self.open = open;
+        let is_young = self.newest.1.elapsed() < YOUNG;
+        let waits = spaces.iter().any(|managed| !managed.is_attached() && managed.open() > 0);
+        if opens || is_young || waits {
+            self.calm_since = Instant::now();
+        }
+        shortest.max((self.calm_since.elapsed() / 4).min(CALM))
     }
 
     /// Returns the usage `seen`, less what forks share, measured now: the known value is too low

@@ -34,6 +34,9 @@ const IDLE: Duration = Duration::from_millis(500);
 /// to look for these.
 const HELPER_MAX: Duration = Duration::from_millis(50);
 const HELPER_LOOK: Duration = Duration::from_micros(500);
+/// Most pages of a batch where a thread had to wait for the lock during the last one: to move 128
+/// takes half a millisecond. Fewer at a time cost more, a third where pages come in sequence.
+const SHORT_BATCH: usize = 32;
 /// The number of doomed pages in a space from which on they are worth checking.
 const DOOMED_MIN: usize = 64;
 
@@ -264,11 +267,11 @@ impl Evictor {
         // Pages that leave go to the swap cache first, and free no memory until they are
         // compressed.
         let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
-        let max = wanted.min(batch_max());
         let mut passes = 0;
         while passes < full.len() * Haste::ROUNDS {
             let managed = full[at];
             self.reconcile(managed);
+            let max = wanted.min(self.most_of(managed));
             let hand = self.hand.1;
             let haste = Haste::after(passes / full.len());
             let (out, next) = self.move_out(managed, |space, kept, victims| {
@@ -288,6 +291,13 @@ impl Evictor {
             }
         }
         false
+    }
+
+    /// Returns the most pages that are moved under one hold of the lock of a space.
+    fn most_of(&self, managed: &Managed) -> usize {
+        // Where compressed pages take room from the program, faults come one by one, and are many.
+        let waits = managed.take_held_up() && self.shared.budget.is_together();
+        if waits { SHORT_BATCH.min(batch_max()) } else { batch_max() }
     }
 
     /// In a child of fork, forgets ranges that its parent had unmapped before the fork and whose

@@ -76,6 +76,8 @@ pub(crate) struct Managed {
     pub leaves_late: AtomicBool,
     /// The turn in which all its threads were held last.
     pub stands: AtomicU64,
+    /// A thread had to wait for the lock of the core.
+    held_up: AtomicBool,
     /// Memory that a thread in a call is about to make the program's own (close/C5).
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
 }
@@ -191,13 +193,24 @@ impl Managed {
             may_protect: AtomicBool::new(false),
             leaves_late: AtomicBool::new(false),
             stands: AtomicU64::new(0),
+            held_up: AtomicBool::new(false),
             asked_for: Mutex::default(),
         }
     }
 
     /// Takes the lock of the core. Changes under it are charged when it is released.
     pub(crate) fn lock(&self) -> Held<'_> {
+        if let Some(held) = self.try_lock() {
+            return held;
+        }
+        // Relaxed: a hint.
+        self.held_up.store(true, Ordering::Relaxed);
         Held::new(self, lock(&self.space))
+    }
+
+    /// Returns whether a thread has waited for the lock since the last call.
+    pub(crate) fn take_held_up(&self) -> bool {
+        self.held_up.swap(false, Ordering::Relaxed)
     }
 
     /// The same, unless another thread has it.

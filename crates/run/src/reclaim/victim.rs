@@ -57,10 +57,10 @@ impl Evictor {
 
 /// Returns the space of the process whose end frees the most, except these.
 fn largest(shared: &Shared, but: &[SpaceId]) -> Option<Arc<Managed>> {
-    let lives = |managed: &Arc<Managed>| {
+    let lives = |managed: &&Arc<Managed>| {
         !managed.is_dead() && !but.contains(&managed.id) && !lock(&managed.tasks).is_empty()
     };
-    shared.all().into_iter().filter(lives).max_by_key(|managed| frees(shared, managed))
+    shared.all().iter().filter(lives).max_by_key(|managed| frees(shared, managed)).cloned()
 }
 
 /// Returns about how many bytes the end of a space frees.

@@ -241,10 +241,10 @@ impl Cache {
     ///
     /// # Cost
     /// As [`get`](Self::get).
-    pub fn take_oldest(&self) -> Result<Option<(Box<[u8]>, Vec<u8>)>, CacheError> {
+    pub fn take_oldest(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, CacheError> {
         // Every value takes more than a byte.
         let oldest = self.with_index(|index| index.take_oldest(1)).pop();
-        oldest.map(|value| Ok((value.key().into(), self.taken(&value)?))).transpose()
+        oldest.map(|value| Ok((value.key().to_vec(), self.taken(&value)?))).transpose()
     }
 
     /// Reads a value that was taken out.

@@ -22,8 +22,8 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, stdin, stdout};
 use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use zfold_far::FarBacking;
 use zfold_run::{
-    Control, Event, Files, Inherited, Kind, MemoryLimits, RunError, RunOptions, Staying, access,
-    keep_little_memory, tell,
+    Control, Event, Files, Inherited, Kind, MemoryLimits, Report, RunError, RunOptions, Staying,
+    access, keep_little_memory, tell,
 };
 use zfold_store::pressure::MemoryLeft;
 
@@ -186,6 +186,16 @@ fn run(
     // Its file goes with it. All that was said is sent before what is said last.
     drop((service, watch));
     outbox.finish();
+    last(told, &plan, auto, far)
+}
+
+/// Returns the last message of a run that ended so, and closes its far tier.
+fn last(
+    told: Result<Report, RunError>,
+    plan: &RunPlan,
+    auto: Option<AutoLimit>,
+    far: Option<Arc<FarBacking>>,
+) -> Result<ToFront, Failure> {
     let record = far.as_deref().map(FarReport::of).map(Box::new);
     // Others may hold it until this process ends, which drops nothing.
     far.iter().for_each(|far| far.close());
@@ -195,7 +205,7 @@ fn run(
             Ok(ToFront::Done(Box::new(Record { limit_auto, far: record, ..report.into() })))
         }
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
-            Err(cannot_start(&plan, &error))
+            Err(cannot_start(plan, &error))
         }
         Err(error) => {
             let last = far.and_then(|far| far.last_failure());

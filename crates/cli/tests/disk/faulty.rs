@@ -74,7 +74,7 @@ impl Mounted {
         match fuser::spawn_mount(fs, folder.path(), &Config::default()) {
             Ok(session) => Some(Self { faults, _session: session, folder }),
             Err(error) => {
-                skip(test, &format!("no FUSE: {error}"));
+                skip(test, format!("no FUSE: {error}"));
                 None
             }
         }

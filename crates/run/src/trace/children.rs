@@ -67,14 +67,9 @@ impl Tracer<'_> {
             }
             return resume();
         }
-        let space = if shares {
-            self.spaces.join(parent_space);
-            if self.spaces.get(parent_space).is_some_and(|space| space.victim) {
-                process::kill(child);
-            }
-            parent_space
-        } else {
-            self.space_of_fork(parent_space, child, filtered && !alone)
+        let space = match shares {
+            true => self.join(parent_space, child),
+            false => self.space_of_fork(parent_space, child, filtered && !alone),
         };
         let tid_at = areas.tid_at;
         self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
@@ -101,6 +96,15 @@ impl Tracer<'_> {
             let_go(ptrace::cont(child, 0));
         }
         resume();
+    }
+
+    /// Returns the space of a child that shares that of its parent, and its end (victim/V3).
+    fn join(&mut self, space: SpaceId, child: i32) -> SpaceId {
+        self.spaces.join(space);
+        if self.spaces.get(space).is_some_and(|space| space.victim) {
+            process::kill(child);
+        }
+        space
     }
 
     /// Returns the space of a child that has memory of its own. A child that was copied before its

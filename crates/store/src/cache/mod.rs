@@ -241,6 +241,7 @@ impl Cache {
     ///
     /// # Cost
     /// As [`get`](Self::get).
+    #[expect(clippy::type_complexity, reason = "key and value need no type of their own")]
     pub fn take_oldest(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, CacheError> {
         // Every value takes more than a byte.
         let oldest = self.with_index(|index| index.take_oldest(1)).pop();

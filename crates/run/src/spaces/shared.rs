@@ -10,8 +10,8 @@
 //! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
 //!    in the table. The child's core, which no other thread knows yet, is locked under it, and
 //!    stays locked until the child has its pages.
-//! 4. leaves: the list of spaces (and under it their table), keys, swap cache, what is charged for a
-//!    space, kept pages, the queues of the evictor, the watcher and the prefetcher, and which
+//! 4. leaves: the list of spaces (and under it their table), keys, swap cache, what is charged for
+//!    a space, kept pages, the queues of the evictor, the watcher and the prefetcher, and which
 //!    process is ended for want of room
 //!
 //! Which threads wait for which:

@@ -1,4 +1,5 @@
-//! The tracer as others see it.
+//! The tracer as others see it: requests for it, and the signal that makes it look. The lock of the
+//! requests is a leaf: nobody waits, or takes another lock, while holding it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};

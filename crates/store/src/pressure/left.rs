@@ -8,9 +8,10 @@ use super::system::{Limit, MEMORY, cgroup_folders, read};
 /// What the kernel says of memory that is left. It is found out once which files there are, as for
 /// a [`SystemPressure`](super::SystemPressure); a limit that changes is noticed.
 ///
-/// Pages of files in a cgroup count as left, used lately or not, except as many as are mapped: the
-/// kernel drops them before it ends a process for want of memory. Mapped ones are mostly programs
-/// that run, which would have to be read again at once.
+/// Pages of files in a cgroup count as left, used lately or not, except as many as are mapped or
+/// not written yet: the kernel drops them before it ends a process for want of memory. Mapped ones
+/// are mostly programs that run, which would have to be read again at once. For pages that are to
+/// be written it does not wait.
 #[derive(Clone, Debug)]
 pub struct MemoryLeft {
     machine: PathBuf,
@@ -109,9 +110,11 @@ fn left_of(of: &Limit) -> Option<(u64, Option<u64>)> {
     }
     let usage = parse::bytes(&read(&of.usage)?)?;
     let stat = read(&of.stat).unwrap_or_default();
-    let [inactive, active, mapped, again] = of.files.map(|name| parse::counter(&stat, name));
-    let dropped = inactive.unwrap_or(0).saturating_add(active.unwrap_or(0));
-    let dropped = dropped.saturating_sub(mapped.unwrap_or(0));
+    let sum = |names: &[&str]| -> u64 {
+        names.iter().filter_map(|name| parse::counter(&stat, name)).fold(0, u64::saturating_add)
+    };
+    let dropped = sum(&of.files).saturating_sub(sum(&of.stay));
+    let again = parse::counter(&stat, of.again);
     Some((limit.saturating_sub(usage.saturating_sub(dropped)), again))
 }
 
@@ -172,6 +175,11 @@ mod tests {
         assert_eq!(measured.bytes(), cgroup);
         machine.write("cg/a/memory.stat", "active_file 40000\nfile_mapped 70000\n");
         assert_eq!(left(&machine), Some(100_000));
+        // Nor do those that are not written yet: the kernel killed a compiler for its output.
+        let stat = "active_file 60000\nfile_mapped 20000\nfile_dirty 15000\nfile_writeback 5000\n";
+        machine.write("cg/a/memory.stat", stat);
+        assert_eq!(left(&machine), Some(120_000));
+        machine.write("cg/a/memory.stat", "active_file 40000\nfile_mapped 70000\n");
         let now = MemoryLeft::below(machine.root());
         machine.write("cg/a/b/memory.max", "90000\n");
         assert_eq!(now.measure().bytes(), Some(0), "used up");

@@ -47,9 +47,12 @@ pub(super) struct Limit {
     pub(super) limit: PathBuf,
     pub(super) usage: PathBuf,
     pub(super) stat: PathBuf,
-    /// Bytes of files that can be had back at once, of the others, and of those that are mapped;
-    /// and pages of files that were dropped and read again.
-    pub(super) files: [&'static str; 4],
+    /// Bytes of files used lately and of the others.
+    pub(super) files: [&'static str; 2],
+    /// Of these, bytes that are mapped, that are to be written, and that are being written.
+    pub(super) stay: [&'static str; 3],
+    /// Pages of files that were dropped and read again.
+    pub(super) again: &'static str,
 }
 
 impl SystemPressure {
@@ -117,7 +120,7 @@ impl Gauge {
                 Some(if waited { between(now.avg10, STALLS) } else { 0.0 })
             }
             Self::Available { file } => Some(between(parse::available(&read(file)?)?, LEFT)),
-            Self::Limit(Limit { limit, usage, stat, files: [inactive, ..] }) => {
+            Self::Limit(Limit { limit, usage, stat, files: [inactive, ..], .. }) => {
                 // One that is gone since it was found has no limit, as one that says `max`.
                 let limit = parse::bytes(&read(limit)?).filter(|&limit| limit > 0)?;
                 let usage = parse::bytes(&read(usage)?)?;
@@ -141,25 +144,24 @@ fn stalls(file: PathBuf) -> Gauge {
 impl Limit {
     /// Returns the files of a cgroup.
     pub(super) fn of(folder: &Path, version: Version) -> Self {
-        let (limit, usage, files) = match version {
+        let (limit, usage, files, stay, again) = match version {
             Version::One => (
                 "memory.limit_in_bytes",
                 "memory.usage_in_bytes",
-                [
-                    "total_inactive_file",
-                    "total_active_file",
-                    "total_mapped_file",
-                    "total_workingset_refault_file",
-                ],
+                ["total_inactive_file", "total_active_file"],
+                ["total_mapped_file", "total_dirty", "total_writeback"],
+                "total_workingset_refault_file",
             ),
             Version::Two => (
                 "memory.max",
                 "memory.current",
-                ["inactive_file", "active_file", "file_mapped", "workingset_refault_file"],
+                ["inactive_file", "active_file"],
+                ["file_mapped", "file_dirty", "file_writeback"],
+                "workingset_refault_file",
             ),
         };
         let [limit, usage, stat] = [limit, usage, "memory.stat"].map(|name| folder.join(name));
-        Self { limit, usage, stat, files }
+        Self { limit, usage, stat, files, stay, again }
     }
 }
 

@@ -59,7 +59,7 @@ impl AutoLimit {
     fn follow(&self, control: &Control, memory: &MemoryLeft) {
         let mut stalls = OwnStalls::new();
         let (mut before, mut then) = (counted(control, &memory.measure()), Instant::now());
-        let mut pause = Policy::next_look(0);
+        let mut pause = self.policy().next_look(0);
         loop {
             std::thread::sleep(pause);
             let (earlier, now, later) = (control.taken(), memory.measure(), control.taken());
@@ -82,7 +82,7 @@ impl AutoLimit {
             };
             let mut policy = self.policy();
             let limit = policy.follow(&measured);
-            pause = Policy::next_look(measured.left);
+            pause = policy.next_look(measured.left);
             // Set while the policy is held, so that nobody turns it off in between.
             if self.is_on() {
                 control.set_limit_together(limit);

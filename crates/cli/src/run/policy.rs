@@ -36,7 +36,8 @@ use crate::control::state::LIMIT_MIN;
 
 const MIB: u64 = 1 << 20;
 
-/// What is kept free, as a part of what there was at the start, and its bounds.
+/// What is kept free, as a part of what there was at the start, and its bounds. With half of the
+/// least, the kernel killed a compiler that was writing its output.
 const RESERVE_PART: u64 = 24;
 const RESERVE_MIN: u64 = 4 * MIB;
 const RESERVE_MAX: u64 = 512 * MIB;
@@ -67,6 +68,11 @@ const LAST_HARDLY: f64 = 15.0 / 16.0;
 /// two looks that follow from that.
 const TAKES: u64 = 1 << 30;
 const LOOKS: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(250)];
+
+/// The shortest time between two looks while nothing moves: what there is for all, and what
+/// compressed pages take, change by less than this part of the reserve from look to look.
+const CALM: Duration = Duration::from_millis(16);
+const MOVES: u64 = 8;
 
 /// Looks that must agree that there is more. What a process had is off the kernel's count a moment
 /// before zfold sees that it is gone, and would count twice as room.
@@ -100,6 +106,9 @@ pub(super) struct Policy {
     /// What there was for all at the last looks, without the reserve; the newest is at `newest`.
     rooms: [u64; AGREE],
     newest: usize,
+    /// What compressed pages took at the last look, and whether much has changed until then.
+    held: u64,
+    moves: bool,
     /// What compressed pages took when their cost was last judged, and their size before.
     judged: (u64, u64),
     /// What those that came before that took, as a part of their size.
@@ -120,6 +129,8 @@ impl Policy {
             reserve,
             rooms,
             newest: 0,
+            held: 0,
+            moves: true,
             judged: (0, 0),
             cost: 0.0,
             withheld: 0.0,
@@ -140,8 +151,9 @@ impl Policy {
     }
 
     /// Returns when to look again.
-    pub(super) fn next_look(left: u64) -> Duration {
-        Duration::from_millis(left.saturating_mul(1000) / TAKES).clamp(LOOKS[0], LOOKS[1])
+    pub(super) fn next_look(&self, left: u64) -> Duration {
+        let least = if self.moves { LOOKS[0] } else { CALM };
+        Duration::from_millis(left.saturating_mul(1000) / TAKES).clamp(least, LOOKS[1])
     }
 
     /// Returns the most that compressed pages may take, if there is nowhere else to put them.
@@ -178,8 +190,12 @@ impl Policy {
     pub(super) fn follow(&mut self, now: &Measured) -> u64 {
         let seconds = now.elapsed.as_secs_f64();
         let all = now.resident.saturating_add(now.held).saturating_add(now.left);
+        let all = all.saturating_sub(self.reserve);
+        let before = self.rooms[self.newest];
+        let moved = all.abs_diff(before).max(now.held.abs_diff(self.held));
+        (self.moves, self.held) = (moved > self.reserve / MOVES, now.held);
         self.newest = (self.newest + 1) % AGREE;
-        self.rooms[self.newest] = all.saturating_sub(self.reserve);
+        self.rooms[self.newest] = all;
         self.judge(now);
         let all = self.rooms.into_iter().fold(u64::MAX, u64::min);
         // For what is resident.
@@ -321,9 +337,24 @@ mod tests {
     }
 
     #[test]
-    fn the_less_is_left_the_sooner_it_looks_again() {
-        let looks = [0, 12, 128, 1 << 20].map(|left| Policy::next_look(left * MIB).as_millis());
-        assert_eq!(looks, [4, 11, 125, 250]);
+    fn the_less_is_left_the_sooner_it_looks_again_and_later_while_nothing_moves() {
+        let mut policy = Policy::new(96 * MIB);
+        let looks = |policy: &Policy| {
+            [0, 12, 128, 1 << 20].map(|left| policy.next_look(left * MIB).as_millis())
+        };
+        let (soon, calm) = ([4, 11, 125, 250], [16, 16, 125, 250]);
+        assert_eq!(looks(&policy), soon);
+        for (measured, expected) in [
+            (measured(4, 92, 0), calm),
+            (measured(3, 92, 0), soon),
+            (measured(3, 92, 0), calm),
+            // The same for all, but pages are compressed: they may be the ones that gain nothing.
+            (measured(3, 91, 1), soon),
+            (measured(4, 90, 1), calm),
+        ] {
+            policy.follow(&measured);
+            assert_eq!(looks(&policy), expected, "{measured:?}");
+        }
     }
 
     #[test]

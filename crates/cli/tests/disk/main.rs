@@ -9,7 +9,6 @@ mod faults;
 mod faulty;
 mod lifetime;
 mod refused;
-#[cfg(feature = "s3")]
 mod s3;
 mod secrets;
 mod server;

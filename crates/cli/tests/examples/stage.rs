@@ -179,7 +179,8 @@ impl Stage {
     /// Has a machine sent to one who waits for it.
     fn send(&self, line: &str) {
         let socket = line.split_whitespace().nth(4).expect("a socket");
-        let socket = self.folder.path().join(socket);
+        // As the shell reads it, below.
+        let socket = self.folder.path().join(socket.replace("$XDG_RUNTIME_DIR", "run"));
         let listener = UnixListener::bind(&socket).expect("a socket");
         let asks = line.contains("--on-demand").then_some(1);
         let receiving =

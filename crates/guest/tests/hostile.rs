@@ -5,42 +5,19 @@
 mod common;
 mod vmm;
 
-use std::io::{IoSlice, Read as _, Write as _};
-use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, BorrowedFd, IntoRawFd as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{SEED, World};
-use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use common::{SEED, serves, world};
 use vmm::first_word;
-use zfold_guest::{NoOrigin, ServerOptions, images_options};
-use zfold_store::CodecKind;
+use zfold_guest::NoOrigin;
 use zfold_testing::{skip, wait_for};
 
 /// Not a test: the process of a stand-in. Without its environment it does nothing.
 #[test]
 fn stand_in() {
     vmm::inside::run();
-}
-
-fn world(pages: u64, places: usize, handshake: Duration) -> World {
-    let mut options = ServerOptions::default();
-    options.places = places;
-    options.handshake = handshake;
-    World::of(pages, &images_options(CodecKind::Lz4.into(), None), options)
-}
-
-/// Checks that a guest that does all right is served; false if there can be none.
-fn serves(world: &World) -> bool {
-    let Some(mut guest) = world.vmm("whole") else {
-        skip("hostile", "no userfaultfd");
-        return false;
-    };
-    assert_eq!(guest.ask(&format!("verify {SEED} 0 {} 7", world.pages)), "right");
-    true
 }
 
 /// The descriptor is the peer's, too, which has its reads wait again and again.
@@ -60,60 +37,6 @@ fn peers_whose_reads_wait_are_served_and_end() {
         guest.kill();
         world.has_guests(0);
     }
-}
-
-/// Returns a socket that waits an hour when it is closed last: it has data that nobody takes.
-fn lingering() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-    let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-    let (other, _) = listener.accept().expect("accepted");
-    set_socket_linger(&stream, Some(Duration::from_secs(3600))).expect("set");
-    stream.set_nonblocking(true).expect("set");
-    while matches!(stream.write(&[1; 65536]), Ok(1..)) {}
-    stream.set_nonblocking(false).expect("set");
-    (stream, other)
-}
-
-/// apart/T1: whatever it sends in place of a userfaultfd, beside one, or where nobody reads it.
-#[test]
-fn a_peer_whose_descriptors_cannot_be_closed_keeps_nobody_out() {
-    let world = world(64, 8, Duration::from_secs(2));
-    let text = br#"[{"base_host_virt_addr":1048576,"size":4096,"offset":0,"page_size":4096}]"#;
-    // More than there are places, and more than there are handshakes.
-    for number in 0..40 {
-        let (stream, other) = lingering();
-        let peer = UnixStream::connect(&world.socket).expect("connected");
-        let (text, copies) = match number % 4 {
-            0 => (&text[..], 1),
-            1 => (&text[..], 200),
-            2 => (&b"GET / HTTP/1.1"[..], 3),
-            _ => (&b"["[..], 1),
-        };
-        let fds: Vec<_> = (0..copies).map(|_| stream.as_fd()).collect();
-        send(&peer, text, &fds);
-        send(&peer, b" ", &fds);
-        // Open until the process ends: nobody takes the data.
-        let _ = other.into_raw_fd();
-        // If this is the last to close it, this waits, until the process ends.
-        std::thread::spawn(move || drop(stream));
-    }
-    let began = Instant::now();
-    serves(&world);
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    world.has_guests(0);
-    wait_for(|| {
-        let failed = world.server.stats().served.failed_handshakes_total;
-        (failed == 40).then_some(()).ok_or(failed)
-    });
-    world.hears("since the last line");
-}
-
-fn send(peer: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
-    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(200))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
-    // The server may have hung up.
-    let _ = sendmsg(peer, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
 }
 
 fn is_hung_up_on(stream: &mut UnixStream) -> bool {

@@ -1,14 +1,18 @@
 //! A server of one image in a folder, and what it says.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::io::Write as _;
-use std::os::unix::net::UnixListener;
+use std::io::{IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zfold_guest::{Images, Server, ServerOptions, images_options};
 use zfold_store::{CodecKind, StoreOptions};
-use zfold_testing::wait_for;
+use zfold_testing::{skip, wait_for};
 
 use crate::vmm::{PAGE, Vmm, page};
 
@@ -78,4 +82,31 @@ impl World {
     pub(crate) fn bytes(&self) -> u64 {
         self.pages * PAGE as u64
     }
+}
+
+/// Returns a world with so many places, and so much time for a handshake.
+pub(crate) fn world(pages: u64, places: usize, handshake: Duration) -> World {
+    let mut options = ServerOptions::default();
+    options.places = places;
+    options.handshake = handshake;
+    World::of(pages, &images_options(CodecKind::Lz4.into(), None), options)
+}
+
+/// Checks that a guest that does all right is served; false if there can be none.
+pub(crate) fn serves(world: &World) -> bool {
+    let Some(mut guest) = world.vmm("whole") else {
+        skip("hostile", "no userfaultfd");
+        return false;
+    };
+    assert_eq!(guest.ask(&format!("verify {SEED} 0 {} 7", world.pages)), "right");
+    true
+}
+
+/// Sends bytes with descriptors.
+pub(crate) fn send(peer: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(200))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
+    // The server may have hung up.
+    let _ = sendmsg(peer, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
 }

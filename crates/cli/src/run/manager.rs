@@ -114,7 +114,8 @@ fn run(
     let cannot = |what: &'static str| move |error: io::Error| failed(what, &error);
     fail_loudly(socket.try_clone().map_err(cannot("copy a descriptor"))?);
     let own = Arc::new(Own::default());
-    note_signals(Arc::clone(&own)).map_err(cannot("handle signals"))?;
+    let rest = Arc::new(Rest::default());
+    note_signals(Arc::clone(&own), Arc::clone(&rest)).map_err(cannot("handle signals"))?;
 
     let mut heard = messages(socket.try_clone().map_err(cannot("copy a descriptor"))?);
     let Some(ToManager::Start(words)) = heard.next() else {
@@ -125,7 +126,6 @@ fn run(
     let plan = RunPlan::new(args)?;
     let (pool, store, far) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
     let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
-    let rest = Arc::new(Rest::default());
     let heard = listen(heard, own, Arc::clone(&program), Arc::clone(&rest));
     heard.map_err(cannot("start a thread"))?;
 
@@ -304,12 +304,14 @@ pub(super) fn fail_loudly(socket: UnixStream) {
     }));
 }
 
-/// Takes note of signals to the group from now on; none of them ends or stops this process.
-fn note_signals(own: Arc<Own>) -> io::Result<()> {
+/// Takes note of signals to the group from now on; none of them ends or stops this process. The
+/// front, to which they were sent too, may be gone before it reports them.
+fn note_signals(own: Arc<Own>, rest: Arc<Rest>) -> io::Result<()> {
     let mut signals = catch(&BACKGROUND)?;
     let note = move || {
         for signal in signals.forever() {
             own.note(signal, Instant::now());
+            rest.told(signal);
         }
     };
     std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(note).map(drop)

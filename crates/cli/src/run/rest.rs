@@ -1,7 +1,7 @@
 //! What is left of a run when the program has ended because the front was told to end (F6).
 //!
-//! The manager learns of both in either order: the front reports the signal, and the tracer the
-//! end.
+//! The manager learns of both in either order: the front reports the signal, or the manager gets it
+//! as well, as one of the group, and the tracer reports the end.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ impl Rest {
         self.note(|known| known.control = Some(control));
     }
 
-    /// The front was sent this signal.
+    /// The front was sent this signal, or its group was.
     pub(super) fn told(&self, signal: i32) {
         self.note(|known| known.was_told |= signal == SIGTERM);
     }

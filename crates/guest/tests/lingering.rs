@@ -1,5 +1,5 @@
-//! Peers whose descriptors cannot be closed. In a program of its own: the children of other tests would
-//! have copies of these descriptors, and be the last to close them.
+//! Peers whose descriptors cannot be closed. In a program of its own: the children of other tests
+//! would have copies of these descriptors, and be the last to close them.
 
 mod common;
 mod vmm;

@@ -10,9 +10,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
-use zfold_store::{Content, Store};
+use zfold_store::{Content, Store, files};
 use zfold_uffd::page::{PAGE, is_zero};
 use zfold_uffd::present::is_any_there;
 
@@ -197,23 +195,11 @@ fn shrunk(error: io::Error) -> io::Error {
 /// Returns the next range of whole pages between `at` and `end` that holds data.
 fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     let page = PAGE as u64;
-    let start = match seek(file, SeekFrom::Data(at)) {
-        Ok(start) => start,
-        Err(Errno::NXIO) => return Ok(None),
-        // The file system does not support holes.
-        Err(Errno::INVAL | Errno::NOTSUP) => at,
-        Err(error) => return Err(error.into()),
-    };
-    if at >= end || start >= end {
-        return Ok(None);
-    }
-    let stop = match seek(file, SeekFrom::Hole(start)) {
-        Ok(stop) => stop,
-        Err(Errno::INVAL | Errno::NOTSUP | Errno::NXIO) => end,
-        Err(error) => return Err(error.into()),
-    };
-    let start = (start / page * page).max(at);
-    Ok(Some(start..stop.next_multiple_of(page).clamp(start + page, end)))
+    let data = files::next_data(file, at, end)?;
+    Ok(data.map(|data| {
+        let start = (data.start / page * page).max(at);
+        start..data.end.next_multiple_of(page).clamp(start + page, end)
+    }))
 }
 
 /// The same of a file in memory that is a peer's, too, without its lock, which the peer may hold

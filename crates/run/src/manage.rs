@@ -32,12 +32,14 @@ pub fn manage(
     mut tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
     let began = Instant::now();
-    let RunOptions { program, args, limit_bytes, inherited, pool, store, strict, whole } = options;
+    let RunOptions { program, args, limit_bytes, inherited, pool, store, strict } = options;
     let handle = Arc::new(Handle::default());
+    let group = MemoryLeft::new();
+    let whole = strict || group.ends_together();
     let memory = start(limit_bytes, pool, store, whole, &handle)?;
     steer(Control::new(Arc::clone(&memory)));
     // Elsewhere others would have to live with that weight.
-    let is_first_to_end = MemoryLeft::new().measure().cgroup.is_some();
+    let is_first_to_end = group.measure().cgroup.is_some();
     let program = Program { inherited, is_first_to_end, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
     let exit =

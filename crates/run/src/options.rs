@@ -35,11 +35,9 @@ pub struct RunOptions {
     /// The store over it: codec, its own limit, where it writes back to. The number of slots is
     /// set by the run.
     pub store: StoreOptions,
-    /// Whether the run ends at the first process that cannot be managed.
+    /// Whether the run ends at the first process that cannot be managed, or whose memory finds no
+    /// room.
     pub strict: bool,
-    /// Whether the whole run ends if memory that leaves finds no room, and not only its largest
-    /// process.
-    pub whole: bool,
 }
 
 impl RunOptions {
@@ -60,14 +58,12 @@ impl RunOptions {
             pool,
             store,
             strict: false,
-            whole: false,
         }
     }
 
     builders! {
         with_args => args: Vec<OsString>,
         with_strict => strict: bool,
-        with_whole => whole: bool,
     }
 }
 

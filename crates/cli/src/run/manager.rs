@@ -134,8 +134,7 @@ fn run(
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
     let memory = MemoryLeft::new();
     let mut kills = memory.kills();
-    let whole = plan.strict || memory.ends_together();
-    let options = options.with_args(plan.args.clone()).with_strict(plan.strict).with_whole(whole);
+    let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
     let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());
     let front = front().map_err(cannot("find the process that started this one"))?;
     let tell_front = |signal| {

@@ -3,8 +3,8 @@
 use std::io;
 
 use signal_hook::consts::{
-    SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGSYS, SIGTERM,
-    SIGTRAP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SIGXFSZ,
+    SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
+    SIGTTIN, SIGTTOU, SIGURG, SIGWINCH, SIGXFSZ,
 };
 use signal_hook::iterator::Signals;
 
@@ -25,7 +25,7 @@ const REAL_TIME_MAX: i32 = 64;
 /// # Errors
 /// The system has no descriptor for that.
 pub(super) fn catch(also: &[i32]) -> io::Result<Signals> {
-    let signals = Signals::new([SIGTERM].iter().chain(also))?;
+    let signals = Signals::new(also)?;
     let handle = signals.handle();
     for signal in (1..=REAL_TIME_MAX).filter(|signal| !KEPT.contains(signal)) {
         let caught = handle.add_signal(signal);

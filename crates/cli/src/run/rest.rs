@@ -3,9 +3,8 @@
 //! The manager learns of both in either order: the front reports the signal, or the manager gets it
 //! as well, as one of the group, and the tracer reports the end.
 
-use std::sync::{Mutex, PoisonError};
-
 use signal_hook::consts::SIGTERM;
+use zfold_pool::Lock;
 use zfold_run::{Control, Exit};
 
 /// What is known so far.
@@ -18,7 +17,7 @@ struct Known {
 
 /// Ends what is left, once.
 #[derive(Debug, Default)]
-pub(super) struct Rest(Mutex<Known>);
+pub(super) struct Rest(Lock<Known>);
 
 impl Rest {
     /// There is a run to end.
@@ -37,8 +36,7 @@ impl Rest {
     }
 
     fn note(&self, what: impl FnOnce(&mut Known)) {
-        // The state stays valid after a panic.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         what(&mut known);
         if known.was_told
             && known.has_ended

@@ -35,10 +35,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
+use zfold_pool::sound;
 use zfold_store::{Digests, LoadError, Store};
 
 use crate::core::pages::{Key, Page};
@@ -148,7 +149,7 @@ impl Shared {
     /// Adds a space to the table, and has its messages read if there may be any.
     pub(crate) fn insert(&self, managed: Arc<Managed>) {
         self.counters.processes_total.add(1);
-        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut spaces = sound(self.spaces.write());
         spaces.insert(managed.id, Arc::clone(&managed));
         drop(spaces);
         *lock(&self.listed) = None;
@@ -159,13 +160,13 @@ impl Shared {
 
     /// Returns a space.
     pub(crate) fn find(&self, id: SpaceId) -> Option<Arc<Managed>> {
-        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        let spaces = sound(self.spaces.read());
         spaces.get(&id).cloned()
     }
 
     /// Takes a space out of the table.
     pub(crate) fn take(&self, id: SpaceId) -> Option<Arc<Managed>> {
-        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut spaces = sound(self.spaces.write());
         let taken = spaces.remove(&id);
         drop(spaces);
         *lock(&self.listed) = None;
@@ -176,7 +177,7 @@ impl Shared {
     /// it gives up its descriptors.
     pub(crate) fn all(&self) -> Arc<[Arc<Managed>]> {
         let list = || {
-            let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+            let spaces = sound(self.spaces.read());
             spaces.values().cloned().collect()
         };
         // A change is made before the list is dropped: one that is made now is no change of it.
@@ -191,7 +192,7 @@ impl Shared {
         is_meant: impl Fn(&Managed) -> bool,
     ) -> Vec<Arc<Managed>> {
         let shares = |other: &&Arc<Managed>| other.id != id && is_meant(other) && other.shares();
-        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        let spaces = sound(self.spaces.read());
         spaces.values().filter(shares).take(RELATIVES).cloned().collect()
     }
 

@@ -14,7 +14,9 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
+
+use zfold_pool::sound;
 
 use crate::core::pages::{PAYLOADS, SlotNo};
 use crate::core::ranges::PageNo;
@@ -79,7 +81,7 @@ impl Batch {
     }
 
     fn bytes(&self) -> RwLockReadGuard<'_, Bytes> {
-        self.bytes.wait().read().unwrap_or_else(PoisonError::into_inner)
+        sound(self.bytes.wait().read())
     }
 
     /// Waits for the bytes; returns whether they were lost.
@@ -110,7 +112,7 @@ impl Batch {
 
     /// Gives back the memory of pages.
     fn release(&self, at: &Range<usize>) {
-        let mut bytes = self.bytes.wait().write().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = sound(self.bytes.wait().write());
         if !bytes.is_empty() {
             bytes.release(at.start * page_len()..at.end * page_len());
         }
@@ -123,7 +125,7 @@ impl Batch {
 
     /// Returns the page that it is now.
     pub(crate) fn owner(&self, at: usize) -> PageNo {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)[at]
+        lock(&self.owners)[at]
     }
 }
 
@@ -179,7 +181,7 @@ impl SwapCache {
     /// Records that the page in a slot was moved with its mapping.
     pub(crate) fn moved(&self, slot: SlotNo, to: PageNo) {
         if let Some((batch, at)) = self.find(slot) {
-            batch.owners.lock().unwrap_or_else(PoisonError::into_inner)[at] = to;
+            lock(&batch.owners)[at] = to;
         }
     }
 
@@ -238,7 +240,7 @@ impl SwapCache {
             && self.spare.len() < SPARE
             && let Some(bytes) = batch.bytes.into_inner()
         {
-            let mut bytes = bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mut bytes = sound(bytes.into_inner());
             bytes.truncate(0);
             self.spare.push(bytes);
         }

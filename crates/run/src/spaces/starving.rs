@@ -44,7 +44,9 @@ impl Starving {
 
     /// Returns why a victim is to be chosen, if one is, and those that must not be chosen again.
     pub(crate) fn take(&mut self) -> Option<(String, Vec<SpaceId>)> {
-        self.wanted.take().map(|why| (why, self.dying.clone()))
+        let why = self.wanted.take()?;
+        // Another page may have found no room while the last one was being chosen.
+        (!self.is_waiting()).then(|| (why, self.dying.clone()))
     }
 
     /// Records that this space was chosen.
@@ -76,7 +78,9 @@ mod tests {
         starving.want(0, why());
         starving.want(0, "again".to_owned());
         assert_eq!(starving.take(), Some((why(), vec![])));
+        starving.want(0, "meanwhile".to_owned());
         starving.chosen(SpaceId(1));
+        assert!(starving.is_waiting() && starving.take().is_none());
         starving.want(0, why());
         assert!(starving.is_waiting() && starving.take().is_none());
         starving.gone(SpaceId(2));

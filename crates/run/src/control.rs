@@ -58,13 +58,14 @@ impl Control {
         self.0.fault_latency(8)
     }
 
-    /// Changes the limit to `bytes`; pages above it leave within moments.
+    /// Changes the limit of what is resident to `bytes`; pages above it are evicted within moments.
     pub fn set_limit(&self, bytes: u64) {
         self.0.set_limit(bytes);
     }
 
-    /// Changes the limit to `bytes` for what is resident and what compressed pages take together:
-    /// as these take more, less may be resident, from that moment on. 4 MiB always may.
+    /// Changes a second limit to `bytes`: of what is resident and what compressed pages take,
+    /// together. As these take more, less may be resident, from that moment on. 4 MiB always may.
+    /// There is none until it is set, and none with `u64::MAX`.
     pub fn set_limit_together(&self, bytes: u64) {
         self.0.set_limit_together(bytes);
     }
@@ -120,7 +121,7 @@ impl Control {
     /// Pages out all memory that can leave, down to `least` bytes, and returns how many bytes are
     /// resident then. Waits up to 30 s. Programs that use their memory meanwhile wait for it.
     pub fn page_out(&self, least: u64) -> u64 {
-        let before = self.0.figures().limit_bytes;
+        let before = self.0.limit();
         let began = Instant::now();
         self.0.set_limit(least);
         let (mut resident, mut evicted) = (u64::MAX, 0);
@@ -138,7 +139,7 @@ impl Control {
             }
         }
         // Unless it was set meanwhile.
-        if self.0.figures().limit_bytes == least {
+        if self.0.limit() == least {
             self.0.set_limit(before);
         }
         resident

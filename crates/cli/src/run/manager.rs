@@ -27,11 +27,11 @@ use zfold_run::{
 };
 use zfold_store::pressure::MemoryLeft;
 
-use super::auto::AutoLimit;
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
+use super::group::GroupLimit;
 use super::outbox::Outbox;
 use super::passed::catch;
 use super::plan::RunPlan;
@@ -149,8 +149,9 @@ fn run(
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
         rest.began(control.clone());
-        auto = plan.auto.then(|| AutoLimit::start(control.clone(), plan.leaves_store_open()));
-        service = steer::serve(control, parent, &plan, auto.clone(), far.clone());
+        let group = GroupLimit::start(control.clone(), plan.auto, plan.leaves_store_open());
+        auto = plan.auto.then(|| group.clone());
+        service = steer::serve(control, parent, &plan, Some(group), far.clone());
     };
     let told = zfold_run::manage(options, &access, steer, |event| {
         let message = match event {
@@ -192,7 +193,7 @@ fn run(
 fn last(
     told: Result<Report, RunError>,
     plan: &RunPlan,
-    auto: Option<AutoLimit>,
+    auto: Option<GroupLimit>,
     far: Option<Arc<FarBacking>>,
 ) -> Result<ToFront, Failure> {
     let record = far.as_deref().map(FarReport::of).map(Box::new);

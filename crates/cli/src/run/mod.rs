@@ -24,13 +24,13 @@
 //!   descendants ends, too. A program that handles the signal decides that itself.
 
 mod attach;
-mod auto;
 mod baseline;
 mod channel;
 mod denied;
 mod failure;
 mod front;
 mod given;
+mod group;
 mod manager;
 mod needs;
 mod outbox;

@@ -10,7 +10,7 @@ use zfold_pool::{Allocator, Pool, PoolOptions};
 use zfold_store::pressure::memory_left;
 use zfold_store::{CodecKind, CodecSpec, StoreOptions};
 
-use super::auto;
+use super::group;
 use crate::args::{Limit, ReportFormat, RunArgs};
 use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
@@ -64,7 +64,7 @@ impl RunPlan {
         let size = |size: Option<Size>| size.map(|size| size.0);
         let limit_bytes = match args.limit {
             None => limit_by_default(),
-            Some(Limit::Auto) => auto::first_limit(),
+            Some(Limit::Auto) => group::first_limit(),
             Some(Limit::Size(size)) => size.0,
         };
         at_least("--limit", limit_bytes, LIMIT_MIN)?;

@@ -9,7 +9,7 @@ use zfold_far::FarBacking;
 use zfold_run::Control;
 use zfold_store::{CodecError, CodecSpec};
 
-use super::auto::AutoLimit;
+use super::group::GroupLimit;
 use super::plan::RunPlan;
 use crate::args::Limit;
 use crate::control::protocol::{self, Request};
@@ -30,7 +30,7 @@ pub(super) fn serve(
     control: Control,
     front: u32,
     plan: &RunPlan,
-    auto: Option<AutoLimit>,
+    group: Option<GroupLimit>,
     far: Option<Arc<FarBacking>>,
 ) -> Option<Service> {
     runtime::sweep();
@@ -38,7 +38,7 @@ pub(super) fn serve(
     let words = std::iter::once(&plan.program).chain(&plan.args);
     let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let (command, codecs) = (command.join(" "), plan.codecs.clone());
-    let steered = Steered { control, front, command, codecs, auto, far };
+    let steered = Steered { control, front, command, codecs, group, far };
     Service::start(listener, protocol::TERMS, move |stream| {
         // No request ends a run.
         let _ = protocol::answer(stream, &|request| Ok((steered.answer(&request)?, false)));
@@ -52,8 +52,8 @@ struct Steered {
     front: u32,
     command: String,
     codecs: Vec<CodecSpec>,
-    /// The policy that chooses the limit.
-    auto: Option<AutoLimit>,
+    /// What sees to it that the run fits into its control group.
+    group: Option<GroupLimit>,
     /// The backing, if it is on other machines.
     far: Option<Arc<FarBacking>>,
 }
@@ -79,10 +79,7 @@ impl Steered {
                 Ok(self.state())
             }
             ("page-out", []) => {
-                let is_auto = self.auto.as_ref().is_some_and(AutoLimit::is_on);
-                self.turn_auto(false);
                 let resident_bytes = self.control.page_out(LEAST);
-                self.turn_auto(is_auto);
                 Ok(json!({ "resident_bytes": resident_bytes }))
             }
             ("pause", []) => {
@@ -103,13 +100,17 @@ impl Steered {
     fn set(&self, setting: Setting) -> Result<(), String> {
         match setting {
             Setting::Limit(Limit::Size(Size(bytes))) => {
-                self.turn_auto(false);
+                self.group.iter().for_each(|group| group.leave_limit());
                 self.control.set_limit(bytes);
             }
-            Setting::Limit(Limit::Auto) if self.auto.is_some() => self.turn_auto(true),
-            Setting::Limit(Limit::Auto) => {
-                return Err("limit=auto is for runs that began with --limit auto".to_owned());
-            }
+            Setting::Limit(Limit::Auto) => match &self.group {
+                Some(group) => group.be_the_limit(),
+                None => {
+                    return Err("limit=auto is for zfold run, and for zfold attach --limit auto \
+                                from the start"
+                        .to_owned());
+                }
+            },
             Setting::StoreLimit(bytes) => self.set_store_limit(bytes).map_err(|held| {
                 let (asked, held) = (format_size(bytes), size(held));
                 format!(
@@ -134,16 +135,10 @@ impl Steered {
     }
 
     fn set_store_limit(&self, bytes: u64) -> Result<(), u64> {
-        if let Some(auto) = &self.auto {
-            auto.leave_store();
+        if let Some(group) = &self.group {
+            group.leave_store();
         }
         self.control.set_store_limit(bytes)
-    }
-
-    fn turn_auto(&self, on: bool) {
-        if let Some(auto) = &self.auto {
-            auto.turn(on);
-        }
     }
 
     fn state(&self) -> Value {
@@ -152,7 +147,7 @@ impl Steered {
             schema: SCHEMA.to_owned(),
             pid: self.front,
             command: self.command.clone(),
-            limit_auto: self.auto.as_ref().is_some_and(AutoLimit::is_on),
+            limit_auto: self.group.as_ref().is_some_and(GroupLimit::is_auto),
             paused: state.paused,
             codec: self.codecs[usize::from(state.codec)].to_string(),
             far: self.far.as_deref().map(FarReport::of).map(Box::new),

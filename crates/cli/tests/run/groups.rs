@@ -20,10 +20,10 @@ print(len(pages))
 
 const LIMIT: u64 = 64 << 20;
 
-/// Has a child that fills 320 MiB with noise, and tells how that ended and whether its own memory
-/// is as it was.
+/// Has a child that fills 320 MiB with noise, no faster than a busy machine notices, and tells how
+/// that ended and whether its own memory is as it was.
 const GREEDY: &str = "
-import os, sys
+import os, sys, time
 mine = bytearray(8 << 20)
 mine[::4096] = bytes(i & 255 for i in range(2048))
 child = os.fork()
@@ -31,6 +31,7 @@ if child == 0:
     noise = []
     for n in range(320):
         noise.append(os.urandom(1 << 20))
+        time.sleep(0.01)
     os._exit(0)
 status = os.waitpid(child, 0)[1]
 right = mine[::4096] == bytes(i & 255 for i in range(2048))
@@ -86,16 +87,14 @@ fn in_a_full_group_the_process_ends_that_needs_the_memory() {
     if !is_root() || !has_program("python3") {
         return skip(test, "not root, or no python3");
     }
-    for (limit, kills) in [("40MiB", 1), ("auto", 0)] {
+    for limit in ["40MiB", "120MiB", "auto"] {
         let Some(group) = Group::new(&format!("greedy-{limit}"), 2 * LIMIT) else {
             return skip(test, "no control group with a limit of memory can be made here");
         };
         let run = command(&["run", "--limit", limit, "--", "python3", "-c", GREEDY]);
         let output = group.inside(&run).output().expect("sh is installed");
-        let remedy = "give the container more";
-        let what = if kills == 0 { "was ended: " } else { "was killed by the kernel" };
-        assert_child_ended(&output, &[what, remedy]);
-        assert_eq!(group.kills(), Some(kills), "by the kernel");
+        assert_child_ended(&output, &["was ended: ", "give the container more"]);
+        assert_eq!(group.kills(), Some(0), "by the kernel");
         wait_until("the group is empty", || group.processes().is_empty());
     }
 }

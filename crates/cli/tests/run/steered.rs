@@ -91,7 +91,8 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     assert_eq!(set("40MiB")["limit_bytes"], 40 << 20);
     let halved = wait_for(runtime.path(), &pid, |resident| resident <= 40 << 20);
     assert!(halved <= 40 << 20, "{halved} bytes a minute after the limit was halved");
-    set("160MiB");
+    assert_eq!(set("auto")["limit_auto"], true);
+    assert_eq!(set("160MiB")["limit_auto"], false);
     let doubled = wait_for(runtime.path(), &pid, |resident| resident > 48 << 20);
     assert!(doubled > 48 << 20, "{doubled} bytes a minute after the limit was raised");
     let out = json(runtime.path(), &["ctl", "--json", "--pid", &pid, "page-out"]);

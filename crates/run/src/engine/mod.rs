@@ -156,12 +156,22 @@ impl Engine {
         self.shared.evictor.call();
     }
 
-    /// The same for what is resident and what the store holds together.
+    /// Returns the limit of what is resident, in bytes.
+    pub(crate) fn limit(&self) -> u64 {
+        (self.shared.budget.limit_alone() as u64).saturating_mul(page_len() as u64)
+    }
+
+    /// The same with the limit of what is resident and what the store holds, together.
     pub(crate) fn set_limit_together(&self, bytes: u64) {
-        self.shared.budget.set_held(self.store().held_bytes());
-        self.shared.budget.set_limit_together(bytes);
-        self.shared.watcher.call();
-        self.shared.evictor.call();
+        let budget = &self.shared.budget;
+        let before = budget.limit();
+        budget.set_held(self.store().held_bytes());
+        budget.set_limit_together(bytes);
+        // Most of the time another limit is lower.
+        if budget.limit() != before {
+            self.shared.watcher.call();
+            self.shared.evictor.call();
+        }
     }
 
     /// Stops all threads of the program where they are, or lets them continue.

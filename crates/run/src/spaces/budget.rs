@@ -50,11 +50,11 @@ const GROWTH: [usize; 2] = [64 << 10, 2 << 20];
 /// exceed the limit by what faults at the same moment take.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// The limit, from which the other marks follow: of what is resident, or of that and what the
-    /// store holds together.
+    /// The limit of what is resident.
     limit: AtomicUsize,
-    /// What the store holds counts, too.
-    together: AtomicBool,
+    /// The limit of that and of what the store holds, together. The lower of the two is the limit
+    /// from which the other marks follow.
+    together: AtomicUsize,
     /// Pages of memory that the store holds.
     held: AtomicUsize,
     /// Pages that a program touches while it is being asked to stop.
@@ -84,7 +84,7 @@ impl Budget {
     pub(crate) fn new(limit_bytes: u64, urgent: bool) -> Self {
         Self {
             limit: AtomicUsize::new(pages(limit_bytes)),
-            together: AtomicBool::new(false),
+            together: AtomicUsize::new(usize::MAX),
             held: AtomicUsize::new(0),
             small: pages_in(SMALL[usize::from(!urgent)]),
             raised: AtomicUsize::new(0),
@@ -101,31 +101,37 @@ impl Budget {
 
     /// Returns the limit.
     pub(crate) fn limit(&self) -> usize {
-        let limit = self.limit.load(Ordering::Relaxed);
-        if !self.is_together() {
-            return limit;
-        }
+        self.limit_alone().min(self.beside_store())
+    }
+
+    /// Returns what the limit of both leaves for what is resident.
+    fn beside_store(&self) -> usize {
+        let together = self.together.load(Ordering::Relaxed);
         // Copies are charged, and the store holds them.
         let held = self.held.load(Ordering::Relaxed).saturating_sub(self.copies());
-        limit.saturating_sub(held).max(limit.min(pages_in(LEAST)))
+        together.saturating_sub(held).max(together.min(pages_in(LEAST)))
     }
 
-    /// Changes the limit. Threads that act on it look again soon, or the caller wakes them.
+    /// Returns the limit of what is resident, whatever the other one is.
+    pub(crate) fn limit_alone(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit of what is resident. Threads that act on it look again soon, or the caller
+    /// wakes them.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
-        self.together.store(false, Ordering::Relaxed);
         self.limit.store(pages(limit_bytes), Ordering::Relaxed);
     }
 
-    /// The same for what is resident and what the store holds together: the limit falls by what the
-    /// store takes, as it takes it.
+    /// Changes the limit of what is resident and what the store holds: what may be resident falls
+    /// by what the store takes, as it takes it.
     pub(crate) fn set_limit_together(&self, limit_bytes: u64) {
-        self.limit.store(pages(limit_bytes), Ordering::Relaxed);
-        self.together.store(true, Ordering::Relaxed);
+        self.together.store(pages(limit_bytes), Ordering::Relaxed);
     }
 
-    /// Returns whether what the store holds counts, too.
+    /// Returns whether it is the limit of both that counts.
     pub(crate) fn is_together(&self) -> bool {
-        self.together.load(Ordering::Relaxed)
+        self.beside_store() <= self.limit_alone()
     }
 
     /// Records how much the store holds.
@@ -400,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_the_store_takes_is_off_the_limit_at_once() {
-        let budget = Budget::new(64 << 20, true);
+        let budget = Budget::new(u64::MAX, true);
         budget.set_limit_together(64 << 20);
         budget.change(0, mib() * 40);
         assert_eq!((budget.limit(), budget.room()), (mib() * 64, mib() * 24));
@@ -426,8 +432,21 @@ mod tests {
         budget.change_forking(0, mib() * 8);
         assert_eq!((budget.resident(), budget.charge()), (mib() * 8, mib() * 18));
         budget.change_forking(mib() * 8, 0);
-        budget.set_limit(64 << 20);
-        assert_eq!(budget.limit(), mib() * 64, "a limit of what is resident");
+    }
+
+    #[test]
+    fn the_lower_of_two_limits_counts() {
+        let budget = Budget::new(40 << 20, true);
+        budget.set_limit_together(120 << 20);
+        assert_eq!((budget.limit(), budget.is_together()), (mib() * 40, false));
+        budget.set_held(79 << 20);
+        assert_eq!((budget.limit(), budget.is_together()), (mib() * 40, false));
+        budget.set_held(96 << 20);
+        assert_eq!((budget.limit(), budget.is_together()), (mib() * 24, true));
+        budget.set_limit(16 << 20);
+        assert_eq!((budget.limit(), budget.is_together()), (mib() * 16, false));
+        budget.set_limit_together(u64::MAX);
+        assert_eq!(budget.limit(), mib() * 16);
     }
 
     #[test]

@@ -150,6 +150,7 @@ mod tests {
         let small = Budget::new(64 << 20, true);
         assert!(!copies.keeps(&small, small.limit()) && copies.keeps(&small, small.limit() + 1));
         // Under `auto` they take their room from the program, whatever the limit.
+        large.set_limit(u64::MAX);
         large.set_limit_together(1 << 30);
         assert!(!copies.keeps(&large, 2) && copies.keeps(&large, large.limit() + 1));
     }

@@ -12,10 +12,10 @@ use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access,
 
 use super::asked::plan;
 use crate::args::AttachArgs;
-use crate::run::auto::AutoLimit;
 use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
 use crate::run::given::release_streams;
+use crate::run::group::GroupLimit;
 use crate::run::manager::{
     BACKGROUND, fail_loudly, no_room, serve_front, stays, traces_itself, watch,
 };
@@ -62,8 +62,9 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
     let watch = watch.map_err(cannot("start a thread"))?;
     let (mut service, control) = (None, OnceLock::new());
     let steer = |given: Control| {
-        let auto = plan.auto.then(|| AutoLimit::start(given.clone(), plan.leaves_store_open()));
-        service = steer::serve(given.clone(), own, &plan, auto, far.clone());
+        // With a limit of its own, the group of this process is not the program's.
+        let start = || GroupLimit::start(given.clone(), true, plan.leaves_store_open());
+        service = steer::serve(given.clone(), own, &plan, plan.auto.then(start), far.clone());
         let _ = control.set(given);
     };
     let options = AttachOptions::new(running, plan.limit_bytes, pool, store);

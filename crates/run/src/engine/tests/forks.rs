@@ -19,6 +19,7 @@ fn a_fork_waits_until_a_part_of_what_it_shares_can_be_copied() {
     assert_eq!((world.resident(), world.stats().evictions_total), (before, 0));
 
     world.engine.set_limit_together(8_800_000);
+    world.engine.set_limit(u64::MAX);
     world.request(Request::Fork { number_at: None });
     // The evictor frees a little more than the fork waited for.
     let mut evictions = 0;

@@ -1,9 +1,9 @@
-//! `--limit auto` at work: a thread that measures, and sets the limit that the policy chooses.
+//! A run fits into its control group: a thread measures, and sets what the policy leaves for the
+//! program and its compressed pages together. With `--limit auto` that is the only limit; with
+//! another one, the lower of the two counts.
 //!
-//! The policy's lock is held while a chosen limit is set, and by `turn` while choosing is turned on
-//! or off: so after `turn(false)` has returned, no limit is set but by others. `off` and
-//! `own_store` are changed under that lock alone and may be read without it. Nothing waits for this
-//! thread, which ends with the process.
+//! The policy's lock is held while a limit of the store is set, so after `leave_store` has returned
+//! none is set but by others. Nothing waits for this thread, which ends with the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,15 @@ use zfold_store::pressure::{Left, MemoryLeft, OwnStalls};
 use super::policy::{Measured, Policy};
 use super::record::Auto;
 
-/// A limit that is chosen again and again.
-#[derive(Clone, Debug)]
-pub(super) struct AutoLimit(Arc<Shared>);
+/// What a run may take, chosen again and again.
+#[derive(Clone)]
+pub(super) struct GroupLimit(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
+    control: Control,
     policy: Mutex<Policy>,
-    /// Somebody has set another limit.
-    off: AtomicBool,
+    /// Nobody has set a limit.
+    auto: AtomicBool,
     /// How much compressed pages may take is chosen, too.
     own_store: AtomicBool,
     left: u64,
@@ -39,24 +39,31 @@ fn known(left: Left) -> u64 {
     left.bytes().unwrap_or(u64::MAX)
 }
 
-impl AutoLimit {
-    /// Chooses the limit of a run from now on; `own_store`: and how much compressed pages may take.
-    /// Without a thread for that, it stays as it is.
-    pub(super) fn start(control: Control, own_store: bool) -> Self {
+impl GroupLimit {
+    /// Chooses what a run may take from now on; `auto`: it has no other limit; `own_store`: and how
+    /// much of that compressed pages may take. Without a thread for that, all stays as it is.
+    pub(super) fn start(control: Control, auto: bool, own_store: bool) -> Self {
         let memory = MemoryLeft::new();
-        let left = known(memory.measure());
-        let (off, own_store) = (AtomicBool::new(false), AtomicBool::new(own_store));
+        let now = memory.measure();
+        let left = known(now);
         let policy = Mutex::new(Policy::new(left));
-        let auto = Self(Arc::new(Shared { policy, off, own_store, left }));
-        let chosen = auto.clone();
+        let (is_auto, own_store) = (AtomicBool::new(false), AtomicBool::new(own_store));
+        let group = Self(Arc::new(Shared { control, policy, auto: is_auto, own_store, left }));
+        if auto {
+            group.be_the_limit();
+        } else {
+            group.set(group.policy().limit(), now.cgroup == Some(left));
+        }
+        let chosen = group.clone();
         // It ends with the process.
         let _ = std::thread::Builder::new()
-            .name("zfold-auto".to_owned())
-            .spawn(move || chosen.follow(&control, &memory));
-        auto
+            .name("zfold-group".to_owned())
+            .spawn(move || chosen.follow(&memory));
+        group
     }
 
-    fn follow(&self, control: &Control, memory: &MemoryLeft) {
+    fn follow(&self, memory: &MemoryLeft) {
+        let control = &self.0.control;
         let mut stalls = OwnStalls::new();
         let (mut before, mut then) = (counted(control, &memory.measure()), Instant::now());
         let mut pause = self.policy().next_look(0);
@@ -80,24 +87,30 @@ impl AutoLimit {
                 file_refaults: rate(1),
                 elapsed,
             };
+            let auto = self.is_auto();
             let mut policy = self.policy();
-            let limit = policy.follow(&measured);
+            // Beside a limit that somebody has set, nothing is withheld.
+            let limit = policy.follow(&if auto { measured } else { measured.calm() });
             pause = policy.next_look(measured.left);
-            // Set while the policy is held, so that nobody turns it off in between.
-            if self.is_on() {
-                control.set_limit_together(limit);
-                // What the machine has changes with what others do: no reason to end the run.
-                let is_cgroup = now.cgroup.is_some_and(|left| left <= measured.left);
-                if is_cgroup && self.0.own_store.load(Ordering::Relaxed) {
-                    let most = policy.store_limit(&measured);
-                    // What is held by now is the least that can be set.
-                    let set = control.set_store_limit(most);
-                    let _ = set.or_else(|held| control.set_store_limit(held));
-                }
+            // What the machine has changes with what others do: no reason to end the run.
+            let is_cgroup = now.cgroup == Some(measured.left);
+            self.set(limit, is_cgroup);
+            if is_cgroup && self.0.own_store.load(Ordering::Relaxed) {
+                let most = policy.store_limit(&measured);
+                // What is held by now is the least that can be set.
+                let set = control.set_store_limit(most);
+                let _ = set.or_else(|held| control.set_store_limit(held));
             }
             drop(policy);
             (before, then) = (counts, at);
         }
+    }
+
+    /// Sets what the policy leaves, `is_cgroup`: below the limit of a cgroup. For what the machine
+    /// has, which changes with what others do, a run gets no less than somebody has set.
+    fn set(&self, limit: u64, is_cgroup: bool) {
+        let counts = is_cgroup || self.is_auto();
+        self.0.control.set_limit_together(if counts { limit } else { u64::MAX });
     }
 
     fn policy(&self) -> MutexGuard<'_, Policy> {
@@ -105,10 +118,16 @@ impl AutoLimit {
         self.0.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the limit chosen, or not: another one was set, or is about to be.
-    pub(super) fn turn(&self, on: bool) {
-        let _policy = self.policy();
-        self.0.off.store(!on, Ordering::Relaxed);
+    /// Leaves the run no limit but this one, from now on.
+    pub(super) fn be_the_limit(&self) {
+        self.0.auto.store(true, Ordering::Relaxed);
+        self.set(self.policy().limit(), false);
+        self.0.control.set_limit(u64::MAX);
+    }
+
+    /// Says that the run has got a limit of its own.
+    pub(super) fn leave_limit(&self) {
+        self.0.auto.store(false, Ordering::Relaxed);
     }
 
     /// Leaves how much compressed pages may take to others from now on.
@@ -117,9 +136,9 @@ impl AutoLimit {
         self.0.own_store.store(false, Ordering::Relaxed);
     }
 
-    /// Returns whether the limit is chosen now.
-    pub(super) fn is_on(&self) -> bool {
-        !self.0.off.load(Ordering::Relaxed)
+    /// Returns whether the run has no other limit.
+    pub(super) fn is_auto(&self) -> bool {
+        self.0.auto.load(Ordering::Relaxed)
     }
 
     /// Returns what was chosen, and by what.

@@ -11,7 +11,9 @@
 //! | `link` | what the tracer and the memory side say to each other |
 //! | `running` | processes that run already, as seen from outside |
 //! | `trace` | the tracer: stops, helpers |
-//! | `spaces` | who has what: address spaces, the store, what is charged; the order of locks |
+//! | `spaces` | address spaces, and what is charged for them |
+//! | `cold` | where pages are that have left |
+//! | `shared` | what all threads share; the order of locks |
 //! | `faults` | a missing page comes |
 //! | `reclaim` | a page leaves |
 //! | `limit` | how much there is, and what is closed when that comes near the limit |
@@ -27,6 +29,8 @@
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod attach;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod cold;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod control;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
@@ -50,6 +54,8 @@ mod permission;
 mod reclaim;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod running;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod shared;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod spaces;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]

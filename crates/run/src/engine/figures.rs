@@ -8,8 +8,8 @@ use zfold_uffd::page::page_len;
 use crate::engine::Engine;
 use crate::figures::Figures;
 use crate::options::Report;
+use crate::shared::Shared;
 use crate::spaces::managed::lock;
-use crate::spaces::shared::Shared;
 
 impl Engine {
     /// Returns the figures.

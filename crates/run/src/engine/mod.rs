@@ -1,5 +1,5 @@
 //! The memory side of the manager, as the tracer calls it: none of these calls waits.
-//! [`shared`](crate::spaces::shared) has the lock order, and which threads wait for which.
+//! [`shared`](crate::shared) has the lock order, and which threads wait for which.
 
 mod figures;
 mod stayed;
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 use zfold_figures::Histogram;
 use zfold_store::{Digests, Store};
 
+use crate::cold::copies::Copies;
+use crate::cold::keys::Keys;
+use crate::cold::swap_cache::SwapCache;
 use crate::core::pages::PAYLOADS;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::faults::ends;
@@ -33,17 +36,14 @@ use crate::limit::watch::Watcher;
 use crate::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::options::Unmanaged;
 use crate::reclaim::evictor::Evictor;
-use crate::reclaim::retire;
+use crate::reclaim::let_go;
+use crate::shared::Shared;
 use crate::spaces::asked::{PageOut, Work};
 use crate::spaces::budget::Budget;
-use crate::spaces::copies::Copies;
-use crate::spaces::keys::Keys;
 use crate::spaces::managed::{Managed, Sharing, lock};
 use crate::spaces::maps::marked_of;
 use crate::spaces::polls::Polls;
-use crate::spaces::shared::Shared;
 use crate::spaces::signal::Signal;
-use crate::spaces::swap_cache::SwapCache;
 use zfold_uffd::page::page_len;
 
 /// Options of the memory side.
@@ -129,7 +129,7 @@ impl Engine {
         }
         let shared = Arc::clone(&engine.shared);
         engine.spawn("prefetcher", move || prefetcher::run(&shared))?;
-        retire::start(&engine.shared, &mut engine.threads)?;
+        let_go::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
     }

@@ -7,10 +7,10 @@ use crate::core::loads::{LOADS_BYTES, Loads, loads_max};
 use crate::core::ranges::{PageNo, Pages};
 use crate::core::space::{Answer, Released, ZEROS_BYTES};
 use crate::faults::messages::{self, Told};
+use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::{Fault, Pending};
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::Shared;
 use zfold_uffd::page::page_len;
 
 /// How often a fault that has to wait for a change is tried before it is left to the watcher.

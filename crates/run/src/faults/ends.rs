@@ -17,9 +17,9 @@ use std::sync::Arc;
 use crate::core::ranges::{PageNo, Pages, page_of};
 use crate::faults::answer::{Answers, bring_in};
 use crate::link::{Ending, SpaceId, Ticket};
+use crate::shared::Shared;
 use crate::spaces::asked::Work;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
 use zfold_uffd::page::page_len;
 

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use crate::core::ranges::{Pages, page_of};
 use crate::core::space::{Released, Space};
+use crate::shared::Shared;
 use crate::spaces::access::Access;
 use crate::spaces::asked::Fault;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::Shared;
 use zfold_uffd::Event;
 
 /// Messages that were read under the lock and are to be finished without it.

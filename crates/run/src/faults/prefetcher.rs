@@ -20,10 +20,10 @@ use crate::core::loads::{Away, LOADS_BYTES};
 use crate::core::ranges::{PageNo, Pages};
 use crate::core::space::Released;
 use crate::faults::answer::read;
+use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::Needed;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::Shared;
 use zfold_uffd::page::page_len;
 
 /// The part of the limit that a call may bring in (N2).

@@ -16,8 +16,8 @@ use rustix::event::epoll;
 
 use crate::faults::answer::{Answers, answer};
 use crate::link::SpaceId;
+use crate::shared::Shared;
 use crate::spaces::managed::Managed;
-use crate::spaces::shared::Shared;
 
 /// Spaces with messages that are handled in one round.
 const AT_ONCE: usize = 8;

@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 use crate::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
 use crate::faults::answer::{Answers, answer_told};
 use crate::faults::messages::drain;
+use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::managed::{Held, Managed, Survey, lock};
 use crate::spaces::maps::{Mapping, mappings, mappings_in, marked_of};
-use crate::spaces::shared::Shared;
 use crate::sys::procmap::within;
 use zfold_uffd::page::pages_in;
 

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::PageNo;
+use crate::shared::Shared;
 use crate::spaces::asked::Work;
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::shared::Shared;
 
 /// Longest wait of a fork: without room the kernel may end the program, but need not.
 const LONGEST: Duration = Duration::from_millis(500);

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::options::Kind;
+use crate::shared::Shared;
 use crate::spaces::kinds::{Bytes, MUCH, Seen};
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::shared::Shared;
 use crate::sys::proc::{self, Status};
 use zfold_uffd::page::page_len;
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::limit::looks::Looks;
 use crate::options::Unmanaged;
+use crate::shared::Shared;
 use crate::spaces::managed::lock;
-use crate::spaces::shared::Shared;
 use crate::sys::proc::{self, Status};
 
 /// Time between two searches. A child that two of them find is reported: one found once may be

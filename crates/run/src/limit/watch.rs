@@ -23,10 +23,10 @@ use crate::limit::close::{close_min, close_open};
 use crate::limit::forks::Forks;
 use crate::limit::requests::{RETRY, perform};
 use crate::link::SpaceId;
+use crate::shared::Shared;
 use crate::spaces::asked::{Pending, Work};
 use crate::spaces::managed::{CROWD, Managed, lock};
 use crate::spaces::maps::{Statm, measure_shared, minor_faults};
-use crate::spaces::shared::Shared;
 use zfold_uffd::page::page_len;
 
 /// Shortest and longest time between two looks.

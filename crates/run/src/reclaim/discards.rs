@@ -5,8 +5,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::link::SpaceId;
+use crate::shared::Shared;
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::shared::Shared;
 use crate::sys::proc;
 
 /// How often to check a thread that was in a call.

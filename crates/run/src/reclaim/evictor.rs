@@ -15,15 +15,15 @@ use crate::faults::answer::{Answers, Outcome, answer_told, serve};
 use crate::faults::messages::drain;
 use crate::limit::close::{closable, close_slices};
 use crate::link::SpaceId;
+use crate::reclaim::again::Again;
 use crate::reclaim::discards::Waits;
-use crate::reclaim::retire::{self, retire, wait_for_others};
+use crate::reclaim::let_go::{self, retire, wait_for_others};
+use crate::shared::Shared;
 use crate::spaces::access::Refused;
-use crate::spaces::again::Again;
 use crate::spaces::asked::{PageOut, Pending};
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::{mappings_in, marked_of};
 use crate::spaces::mover::batch_max;
-use crate::spaces::shared::Shared;
 use zfold_uffd::policy::Haste;
 
 /// Pause after nothing could be freed.
@@ -63,7 +63,7 @@ impl Evictor {
     /// Returns an evictor whose hand is at the beginning.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            ahead: retire::ahead(&shared),
+            ahead: let_go::ahead(&shared),
             shared,
             hand: (SpaceId(0), 0),
             answers: Answers::new(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, common, pages_of};
 use crate::reclaim::evictor::Evictor;
-use crate::reclaim::retire::retire;
+use crate::reclaim::let_go::retire;
 use crate::spaces::managed::Managed;
 use crate::spaces::mover::batch_max;
 use crate::sys::procmap::{self, WRITE};

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::core::ranges::PageNo;
 use crate::reclaim::evictor::Evictor;
+use crate::shared::RELATIVES;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::measure_shared;
-use crate::spaces::shared::RELATIVES;
 
 /// Shortest time between two measurements of what forks share, in absolute terms and as a multiple
 /// of the time that one took: no message reports the end of sharing.

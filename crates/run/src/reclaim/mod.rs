@@ -1,16 +1,18 @@
-//! A page leaves: the evictor picks it, `move_out` takes it out, and `retire` compresses pages that
-//! were not taken back.
+//! A page leaves: the evictor picks it, `move_out` takes it out, `keep` records where it is, and
+//! `let_go` compresses pages that were not taken back.
 //!
-//! `settle` records where pages are after a move, `discards` handles pages that the program
-//! discards, `fixed` pages that cannot leave now, and `protected` those of them that cannot be
-//! written to; `forks` has what processes share, and `victim` who ends when nothing can leave.
+//! `discards` handles pages that the program discards, `fixed` pages that cannot leave now, and
+//! `protected` those of them that cannot be written to; `forks` has what processes share, and
+//! `victim` who ends when nothing can leave.
 
+pub(crate) mod again;
 pub(crate) mod discards;
 pub(crate) mod evictor;
 pub(crate) mod fixed;
 pub(crate) mod forks;
+pub(crate) mod keep;
+pub(crate) mod let_go;
 pub(crate) mod move_out;
 pub(crate) mod protected;
-pub(crate) mod retire;
-pub(crate) mod settle;
+pub(crate) mod storing;
 pub(crate) mod victim;

@@ -4,17 +4,17 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::cold::swap_cache::Batch;
 use crate::core::ranges::PageNo;
 use crate::core::space::Space;
 use crate::faults::answer::answer_told;
 use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
-use crate::reclaim::settle::settle;
+use crate::reclaim::keep::settle;
 use crate::spaces::access::Access;
 use crate::spaces::bytes::Bytes;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::mover::{Moved, Mover, Stays};
-use crate::spaces::swap_cache::Batch;
 use crate::sys::process::is_there;
 use crate::sys::remote;
 

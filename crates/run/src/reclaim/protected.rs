@@ -22,7 +22,7 @@ use crate::faults::answer::answer_told;
 use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::fixed::parts;
-use crate::reclaim::retire::retire;
+use crate::reclaim::let_go::retire;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::may_be_locked;
 use crate::spaces::mover::batch_max;

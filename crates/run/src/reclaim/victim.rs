@@ -25,8 +25,8 @@ use std::time::Duration;
 use crate::core::pages::Page;
 use crate::link::SpaceId;
 use crate::reclaim::evictor::Evictor;
+use crate::shared::Shared;
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::shared::Shared;
 use zfold_uffd::page::page_len;
 
 /// Between two looks at a victim.

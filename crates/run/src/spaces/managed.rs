@@ -1,7 +1,7 @@
 //! One address space with its lock, its access and its charges.
 //!
 //! `space` is the *core*: the state of each page. The locks here are taken in the order of
-//! [`shared`](super::shared): `mover`, then `space`, then `unclaimed`; all others are leaves.
+//! [`shared`](crate::shared): `mover`, then `space`, then `unclaimed`; all others are leaves.
 //! Changes under the core's lock are charged when it is released ([`Held`]), so charges agree with
 //! the core whenever the lock is free. The atomics are hints or single facts that may be read
 //! without any lock: `dead` stays set for a space.

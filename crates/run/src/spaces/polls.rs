@@ -3,7 +3,7 @@
 //! A space is in the polls of a few CPUs, at least one; each reader waits at the poll of its CPU.
 //! One poll too many costs a needless wake-up of a reader, one too few a wake-up across CPUs, so
 //! all of this is a guess, from samples of where the threads that send messages run. `homes` is a
-//! leaf in the lock order ([`shared`](super::shared)); no message is read under it.
+//! leaf in the lock order ([`shared`](crate::shared)); no message is read under it.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -42,6 +42,9 @@ use zfold_figures::Histogram;
 use zfold_pool::sound;
 use zfold_store::{Digests, LoadError, Store};
 
+use crate::cold::copies::Copies;
+use crate::cold::keys::Keys;
+use crate::cold::swap_cache::SwapCache;
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::{PageNo, Pages};
 use crate::figures::Counters;
@@ -49,15 +52,12 @@ use crate::link::{SpaceId, Tracing};
 use crate::options::Unmanaged;
 use crate::spaces::asked::{Needed, PageOut, Pending, Work};
 use crate::spaces::budget::Budget;
-use crate::spaces::copies::Copies;
-use crate::spaces::keys::Keys;
 use crate::spaces::kinds::Kinds;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::polls::Polls;
 use crate::spaces::refusals::Refusals;
 use crate::spaces::signal::Signal;
 use crate::spaces::starving::Starving;
-use crate::spaces::swap_cache::SwapCache;
 use crate::sys::proc;
 use zfold_uffd::page::pages_in;
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::spaces::copies::copy_bytes;
+use crate::cold::copies::copy_bytes;
+use crate::cold::swap_cache::SwapCache;
+use crate::shared::Shared;
 use crate::spaces::managed::lock;
 use crate::spaces::mover::batch_max;
-use crate::spaces::shared::Shared;
-use crate::spaces::swap_cache::SwapCache;
 
 /// Most helper threads.
 const HELPERS: usize = 3;

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use zfold_store::{Digest, StoreError};
 
+use crate::cold::swap_cache::Batch;
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::PageNo;
 use crate::core::space::{Released, Space};
 use crate::link::SpaceId;
+use crate::shared::Shared;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::shared::Shared;
-use crate::spaces::swap_cache::Batch;
 use zfold_uffd::page::is_zero;
 
 /// Copies that are dropped at once for room in the store.

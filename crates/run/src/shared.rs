@@ -3,7 +3,7 @@
 //! Locks, in the order in which they are taken. No thread takes an earlier one while it holds a
 //! later one, nor two of the same kind, except a child's while the child is made:
 //!
-//! 1. a space's mover (`Managed::mover`): held by the evictor while the helper works
+//! 1. a space's helper (`Managed::helper`): held by the evictor while the helper works
 //! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
 //!    moved out. Never across compression or loading (but for the few pages of the swap
 //!    cache at a fork), and never while a call is made that may need a page of the space.

@@ -251,7 +251,7 @@ impl SwapCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spaces::mover::batch_max;
+    use crate::reclaim::mover::batch_max;
 
     fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
         let mut bytes = cache.buffer();

@@ -16,9 +16,9 @@ use crate::link::{Attached, Ticket};
 use crate::shared::Shared;
 use crate::spaces::access::Access;
 use crate::spaces::asked::Work;
+use crate::spaces::helper::Helper;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::maps::{Mapping, argument_pages, mapping_around, mappings, may_be_locked};
-use crate::spaces::mover::Mover;
 use crate::sys::proc::is_gone;
 use crate::sys::procmap::within;
 use crate::sys::remote;
@@ -100,7 +100,7 @@ fn now_attached(
     attached: Attached,
     answers: &mut Answers,
 ) {
-    match set_mover(managed, attached) {
+    match Helper::new(attached).map(|helper| managed.set_helper(helper)) {
         Ok(()) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
         Ok(()) => shared.counters.managed_total.add(1),
         // The helper was killed or stopped: there is another after a pause.
@@ -314,7 +314,7 @@ fn born(
     drop(space);
     answers.told.released.extend(copy.retain(&mapped));
     set_access(child, &mut attached);
-    if let Err(error) = set_mover(child, attached) {
+    if let Err(error) = Helper::new(attached).map(|helper| child.set_helper(helper)) {
         answer_told(shared, parent, answers);
         return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
     }
@@ -359,18 +359,6 @@ pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> boo
         shared.tracing.go_on(ticket);
     };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch).is_ok()
-}
-
-/// Gives a space that has its access a mover.
-///
-/// # Errors
-/// The helper is gone or late, or cannot do its work.
-fn set_mover(managed: &Managed, attached: Attached) -> io::Result<()> {
-    let Attached { number, inside, helper, helper_here, pid, .. } = attached;
-    let Attached { staging, others, arguments, .. } = attached;
-    let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
-    managed.set_mover(mover, helper, helper_here);
-    Ok(())
 }
 
 /// Gives a space what the tracer made, as far as that requires no waiting.

@@ -18,12 +18,12 @@ use crate::link::SpaceId;
 use crate::reclaim::again::Again;
 use crate::reclaim::discards::Waits;
 use crate::reclaim::let_go::{self, retire, wait_for_others};
+use crate::reclaim::mover::batch_max;
 use crate::shared::Shared;
 use crate::spaces::access::Refused;
 use crate::spaces::asked::{PageOut, Pending};
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::{mappings_in, marked_of};
-use crate::spaces::mover::batch_max;
 use zfold_uffd::policy::Haste;
 
 /// Pause after nothing could be freed.
@@ -141,7 +141,7 @@ impl Evictor {
         let PageOut { pages, .. } = &asked;
         let next = if managed.is_attached() {
             let range = pages.clone();
-            self.move_out(&managed, |space, kept, victims| {
+            self.move_out(&managed, None, |space, kept, victims| {
                 space.pick_in(&range, batch_max(), kept, victims)
             })
             .1
@@ -274,7 +274,7 @@ impl Evictor {
             let max = wanted.min(self.most_of(managed));
             let hand = self.hand.1;
             let haste = Haste::after(passes / full.len());
-            let (out, next) = self.move_out(managed, |space, kept, victims| {
+            let (out, next) = self.move_out(managed, None, |space, kept, victims| {
                 space.pick(hand, max, haste, kept, victims)
             });
             match next {

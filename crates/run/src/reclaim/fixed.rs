@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use crate::core::ranges::{PageNo, Pages, bytes_of, common, pages_of};
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::let_go::retire;
+use crate::reclaim::mover::batch_max;
 use crate::spaces::managed::Managed;
-use crate::spaces::mover::batch_max;
 use crate::sys::procmap::{self, WRITE};
 
 /// How often to check whether a retry is needed while there is room.
@@ -72,7 +72,7 @@ impl Evictor {
         let mut out = 0;
         while !parts.is_empty() && self.shared.budget.is_above_low() {
             let mut is_picked = false;
-            let (moved, _) = self.move_out(managed, |space, kept, victims| {
+            let (moved, _) = self.move_out(managed, None, |space, kept, victims| {
                 is_picked = true;
                 while victims.len() < batch_max()
                     && let Some(part) = parts.front_mut()

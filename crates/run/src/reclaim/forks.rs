@@ -29,7 +29,7 @@ impl Evictor {
         let shared = Arc::clone(&self.shared);
         for other in shared.sharing_with(managed.id, Managed::is_attached) {
             self.reconcile(&other);
-            self.move_out(&other, |space, kept, victims| {
+            self.move_out(&other, None, |space, kept, victims| {
                 let leaves = |page: &PageNo| space.may_leave(*page) && !kept(*page);
                 victims.extend(pages.iter().copied().filter(leaves));
                 None

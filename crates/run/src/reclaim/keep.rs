@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::cold::swap_cache::Batch;
 use crate::core::pages::Page;
 use crate::core::space::{Released, Space};
+use crate::reclaim::mover::{Moved, Stays};
 use crate::shared::Shared;
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::mover::{Moved, Stays};
 
 /// Records where the victims are; returns those that are out as a batch, whose bytes are to be set.
 /// `own`: pages that are still busy stay. Adds the copies of pages that are nowhere to `released`.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::cold::copies::copy_bytes;
 use crate::cold::swap_cache::SwapCache;
+use crate::reclaim::mover::batch_max;
 use crate::shared::Shared;
 use crate::spaces::managed::lock;
-use crate::spaces::mover::batch_max;
 
 /// Most helper threads.
 const HELPERS: usize = 3;

@@ -1,5 +1,6 @@
-//! A page leaves: the evictor picks it, `move_out` takes it out, `keep` records where it is, and
-//! `let_go` compresses pages that were not taken back.
+//! A page leaves: the evictor picks it, `move_out` has the helper move it (`mover`), `keep` records
+//! where it is, `read` reads it into the swap cache, and `let_go` has it compressed (`storing`) if
+//! it was not taken back.
 //!
 //! `discards` handles pages that the program discards, `fixed` pages that cannot leave now, and
 //! `protected` those of them that cannot be written to; `forks` has what processes share, and
@@ -13,6 +14,8 @@ pub(crate) mod forks;
 pub(crate) mod keep;
 pub(crate) mod let_go;
 pub(crate) mod move_out;
+pub(crate) mod mover;
 pub(crate) mod protected;
+pub(crate) mod read;
 pub(crate) mod storing;
 pub(crate) mod victim;

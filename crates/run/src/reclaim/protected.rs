@@ -18,15 +18,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::{Pages, bytes_of};
-use crate::faults::answer::answer_told;
-use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::fixed::parts;
 use crate::reclaim::let_go::retire;
-use crate::spaces::managed::{Managed, lock};
+use crate::reclaim::mover::batch_max;
+use crate::spaces::managed::Managed;
 use crate::spaces::maps::may_be_locked;
-use crate::spaces::mover::batch_max;
-use crate::sys::process::is_there;
 use crate::sys::procmap::{self, WRITE};
 
 /// How long to wait for threads to be held: some cannot be stopped.
@@ -95,50 +92,27 @@ impl Evictor {
 
     /// Moves out pages of one mapping, which has this `protection`, until enough are out.
     fn take_mapping(&mut self, managed: &Arc<Managed>, mut range: Pages, protection: u8) -> usize {
-        let shared = Arc::clone(&self.shared);
         let mut out = 0;
-        while !range.is_empty() && shared.budget.is_above_low() {
-            let mut mover = managed.mover();
-            let ready = mover.as_mut().is_some_and(|mover| mover.set_protection(Some(protection)));
-            if !ready || managed.is_dead() {
-                mover.as_mut().map(|mover| mover.set_protection(None));
-                return out;
+        while !range.is_empty() && self.shared.budget.is_above_low() {
+            let mut is_picked = false;
+            let (moved, next) =
+                self.move_out(managed, Some((&range, protection)), |space, kept, victims| {
+                    is_picked = true;
+                    space.pick_in(&range, batch_max(), kept, victims)
+                });
+            if !is_picked {
+                break;
             }
-            lock(&managed.kept).look(is_there);
-            let mut space = managed.lock();
-            if space.is_unsure() {
-                drop(space);
-                mover.as_mut().map(|mover| mover.set_protection(None));
-                return out;
-            }
-            drain(&shared, managed, &mut space, &mut self.answers.told);
-            self.victims.clear();
-            let next = {
-                let kept = lock(&managed.kept);
-                space.pick_in(&range, batch_max(), |page| kept.has(page), &mut self.victims)
-            };
-            // Without a second try: pages that a fork shares stay.
-            let taken = self.take(managed, &mut mover, space, true);
-            self.victims.clear();
-            match mover.as_mut() {
-                Some(mover) => _ = mover.set_protection(None),
-                None => self.end_if_writable(managed, &range),
-            }
-            drop(mover);
-            out += taken.unwrap_or_else(|error| {
-                shared.lost(managed, &error);
-                0
-            });
-            answer_told(&shared, managed, &mut self.answers);
+            out += moved;
             range.start = next.unwrap_or(range.end);
             self.again.hand = range.start;
-            while !self.may_evict(self.ahead) && retire(&shared) {}
+            while !self.may_evict(self.ahead) && retire(&self.shared) {}
         }
         out
     }
 
     /// A helper has ended in the middle (P2).
-    fn end_if_writable(&self, managed: &Managed, range: &Pages) {
+    pub(super) fn end_if_writable(&self, managed: &Managed, range: &Pages) {
         managed.may_protect.store(false, Ordering::Relaxed);
         let vmas = procmap::within(managed.pid(), &bytes_of(range)).unwrap_or_default();
         if vmas.iter().any(|vma| vma.protection & WRITE != 0) {

@@ -49,7 +49,7 @@ pub(crate) struct Needed {
 
 /// Work, and the thread that is held until it is done.
 pub(crate) enum Work {
-    /// A space was attached: its mover is made, which waits for the helper, and memory is closed if
+    /// A space was attached: its helper is taken over, which waits for it, and memory is closed if
     /// there is too much before its thread continues. A new space has its access already.
     Attached { managed: Arc<Managed>, attached: Box<Attached>, is_new: bool, ticket: Ticket },
     /// See [`crate::link::Request`].

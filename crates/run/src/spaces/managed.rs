@@ -1,7 +1,7 @@
 //! One address space with its lock, its access and its charges.
 //!
 //! `space` is the *core*: the state of each page. The locks here are taken in the order of
-//! [`shared`](crate::shared): `mover`, then `space`, then `unclaimed`; all others are leaves.
+//! [`shared`](crate::shared): `helper`, then `space`, then `unclaimed`; all others are leaves.
 //! Changes under the core's lock are charged when it is released ([`Held`]), so charges agree with
 //! the core whenever the lock is free. The atomics are hints or single facts that may be read
 //! without any lock: `dead` stays set for a space.
@@ -18,7 +18,7 @@ use crate::core::space::Space;
 use crate::link::SpaceId;
 use crate::spaces::access::Access;
 use crate::spaces::budget::Budget;
-use crate::spaces::mover::Mover;
+use crate::spaces::helper::Helper;
 use crate::sys::proc;
 
 /// An address space.
@@ -31,7 +31,7 @@ pub(crate) struct Managed {
     /// Operations from outside; set at attach or, for a child of an attached space, at its birth.
     access: OnceLock<Access>,
     /// Operations from inside; set at attach, and unset while it has no helper.
-    mover: Mutex<Option<Mover>>,
+    helper: Mutex<Option<Helper>>,
     /// Whether there is one.
     attached: AtomicBool,
     /// Whether there ever was.
@@ -59,7 +59,7 @@ pub(crate) struct Managed {
     /// lock, so that a thread that takes it after a fork finds the child.
     pub unclaimed: Mutex<Vec<Arc<Managed>>>,
     /// Thread of the helper, by its number in the namespace of the program; 0 if there is none.
-    helper: AtomicI32,
+    helper_thread: AtomicI32,
     /// The same by its number here.
     helper_here: AtomicI32,
     /// Messages since it was polled first.
@@ -171,7 +171,7 @@ impl Managed {
             budget: Arc::clone(budget),
             space: Mutex::default(),
             access: OnceLock::new(),
-            mover: Mutex::default(),
+            helper: Mutex::default(),
             attached: AtomicBool::new(false),
             was_attached: AtomicBool::new(false),
             helper_ended: Mutex::default(),
@@ -184,7 +184,7 @@ impl Managed {
             tasks: Mutex::default(),
             kept: Mutex::default(),
             unclaimed: Mutex::default(),
-            helper: AtomicI32::new(0),
+            helper_thread: AtomicI32::new(0),
             helper_here: AtomicI32::new(0),
             messages: AtomicU32::new(0),
             visited: Mutex::default(),
@@ -236,46 +236,46 @@ impl Managed {
         assert!(self.access.set(access).is_ok(), "set once");
     }
 
-    /// Takes the lock of the mover, which exists if the space is attached.
-    pub(crate) fn mover(&self) -> MutexGuard<'_, Option<Mover>> {
-        lock(&self.mover)
+    /// Takes the lock of the helper, which exists if the space is attached.
+    pub(crate) fn helper(&self) -> MutexGuard<'_, Option<Helper>> {
+        lock(&self.helper)
     }
 
     /// Returns whether the space may get a helper: no thread is using a former one, whose staging
     /// would be replaced. A thread that was using it when it ended, and needed nothing more, has
-    /// left its mover behind, which is dropped here.
+    /// left it behind; it is dropped here.
     pub(crate) fn may_be_attached(&self) -> bool {
         if self.is_attached() {
             return false;
         }
-        let Ok(mut mover) = self.mover.try_lock() else { return false };
-        if mover.is_some() && self.has_lost_helper() {
-            self.drop_mover(&mut mover);
+        let Ok(mut helper) = self.helper.try_lock() else { return false };
+        if helper.is_some() && self.has_lost_helper() {
+            self.drop_helper(&mut helper);
         }
-        mover.is_none()
+        helper.is_none()
     }
 
-    /// Sets the mover: there is a helper.
-    pub(crate) fn set_mover(&self, mover: Mover, helper: i32, here: i32) {
-        let mut current = lock(&self.mover);
-        self.helper.store(helper, Ordering::Relaxed);
-        self.helper_here.store(here, Ordering::Relaxed);
-        *current = Some(mover);
+    /// Sets the helper.
+    pub(crate) fn set_helper(&self, helper: Helper) {
+        let mut current = lock(&self.helper);
+        self.helper_thread.store(helper.thread, Ordering::Relaxed);
+        self.helper_here.store(helper.thread_here, Ordering::Relaxed);
+        *current = Some(helper);
         self.attached.store(true, Ordering::Relaxed);
         // At each moment it has a helper, or is seen to wait for one.
         *lock(&self.helper_ended) = None;
     }
 
-    /// Gives up the mover, of a helper that is gone.
-    pub(crate) fn drop_mover(&self, mover: &mut Option<Mover>) {
+    /// Gives up a helper that is gone.
+    pub(crate) fn drop_helper(&self, helper: &mut Option<Helper>) {
         self.attached.store(false, Ordering::Relaxed);
-        self.helper.store(0, Ordering::Relaxed);
+        self.helper_thread.store(0, Ordering::Relaxed);
         self.helper_here.store(0, Ordering::Relaxed);
-        *mover = None;
+        *helper = None;
     }
 
-    /// Records that its helper has ended. A thread that is using it finds out; otherwise the mover
-    /// is dropped.
+    /// Records that its helper has ended. A thread that is using it finds out; otherwise it is
+    /// dropped.
     pub(crate) fn unattached(&self) {
         // In this order: otherwise it would be seen as a space that never had one.
         *lock(&self.helper_ended) = Some(Instant::now());
@@ -285,8 +285,8 @@ impl Managed {
         if let Some(task) = tasks.into_iter().find(|&task| proc::lives(task)) {
             self.set_pid(task);
         }
-        if let Ok(mut mover) = self.mover.try_lock() {
-            self.drop_mover(&mut mover);
+        if let Ok(mut helper) = self.helper.try_lock() {
+            self.drop_helper(&mut helper);
         }
     }
 
@@ -415,7 +415,7 @@ impl Managed {
 
     /// Returns whether a thread, by its number in the namespace of the program, is the helper.
     pub(crate) fn is_helper(&self, thread: i32) -> bool {
-        thread != 0 && thread == self.helper.load(Ordering::Relaxed)
+        thread != 0 && thread == self.helper_thread.load(Ordering::Relaxed)
     }
 
     /// Marks it as gone.

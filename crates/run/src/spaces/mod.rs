@@ -5,8 +5,8 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `managed` | an address space: its core under a lock, its mover, its place in the family |
-//! | `access`, `mover`, `staging` | how pages are filled in, and moved out |
+//! | `managed` | an address space: its core under a lock, its helper, its place in the family |
+//! | `access`, `helper`, `staging` | how pages are filled in, and moved out |
 //! | `bytes` | bytes of pages on their way out |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
 //! | `starving` | pages that found no room, and the process that ends for that |
@@ -18,10 +18,10 @@ pub(crate) mod access;
 pub(crate) mod asked;
 pub(crate) mod budget;
 pub(crate) mod bytes;
+pub(crate) mod helper;
 pub(crate) mod kinds;
 pub(crate) mod managed;
 pub(crate) mod maps;
-pub(crate) mod mover;
 pub(crate) mod polls;
 pub(crate) mod refusals;
 pub(crate) mod signal;

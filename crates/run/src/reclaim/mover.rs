@@ -27,28 +27,23 @@
 //!   lock of a space meanwhile, and if it cannot read them, says that they are lost.
 
 use std::io;
-use std::ops::Range;
 
 use linux_raw_sys::general::uffdio_move;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
-use crate::link::{BATCH_BYTES, Call, Inside};
+use crate::link::BATCH_BYTES;
 use crate::spaces::access::Access;
-use crate::spaces::bytes::Bytes;
-use crate::spaces::staging::{Looked, Stagings};
+use crate::spaces::helper::{Helper, madvise, protect};
+use crate::spaces::staging::Looked;
 use crate::sys::procmap::WRITE;
-use crate::sys::seccomp::{NO_KEY, POPULATE_WRITE};
+use crate::sys::seccomp::POPULATE_WRITE;
 use zfold_uffd::Uffd;
-use zfold_uffd::advice::DONTNEED_LOCKED;
 use zfold_uffd::page::{PAGE_LEN_MAX, PAGE_LEN_MIN, is_zero, page_len, pages_in};
 
 /// Most pages of a batch, whatever their size.
 const BATCH_MAX: usize = BATCH_BYTES / PAGE_LEN_MIN;
 /// Tries of a move that returns `EAGAIN` without progress.
 const TRIES: u8 = 2;
-/// The offset in the arguments of the spare page's description, which those of the stagings follow.
-const REQUESTS: usize = 12 << 10;
-
 /// Returns the most pages of a batch.
 pub(crate) fn batch_max() -> usize {
     pages_in(BATCH_BYTES)
@@ -79,14 +74,11 @@ pub(crate) struct Moved {
 }
 
 /// Moves pages out of one address space.
-pub(crate) struct Mover {
-    inside: Box<dyn Inside>,
-    /// Number of the userfaultfd in the helper.
-    number: u64,
-    stagings: Stagings,
-    arguments: usize,
-    /// The protection of the memory that is to be moved next, if it is not writable.
-    protection: Option<u8>,
+pub(crate) struct Mover<'a> {
+    pub helper: &'a mut Helper,
+    /// The pages lie in one mapping of this protection, which is not writable (M3); `None`: in any
+    /// mappings.
+    pub protection: Option<u8>,
 }
 
 /// Pages to move, and where they go.
@@ -112,55 +104,14 @@ impl Job {
     }
 }
 
-impl Mover {
-    /// Returns a mover for the memory of a process, whose stagings are empty: one for plain memory,
-    /// and others for memory of other protections. The last page of `staging` is spare: it stays
-    /// registered.
-    ///
-    /// # Errors
-    /// The helper is gone.
-    pub(crate) fn new(
-        mut inside: Box<dyn Inside>,
-        number: u64,
-        pid: i32,
-        staging: Range<usize>,
-        others: Vec<(u8, Range<usize>)>,
-        arguments: usize,
-    ) -> io::Result<Self> {
-        let spare = staging.end - page_len()..staging.end;
-        let stagings = Stagings::new(pid, staging.start..spare.start, others);
-        let described = std::iter::once(&spare).chain(stagings.ranges());
-        let requests = described.flat_map(|range| {
-            let request = Uffd::register_request(range);
-            [request.range.start, request.range.len, request.mode, request.ioctls]
-        });
-        let requests: Vec<u8> = requests.flat_map(u64::to_ne_bytes).collect();
-        inside.write(arguments + REQUESTS, &requests)?;
-        let mut mover = Self { inside, number, stagings, arguments, protection: None };
-        mover.clean()?;
-        let register = mover.control(Uffd::REGISTER_CODE, REQUESTS);
-        let mut result = [0];
-        mover.inside.call(&[register], &mut result)?;
-        if result[0] < 0 {
-            return Err(io::Error::from_raw_os_error(-result[0] as i32));
-        }
-        Ok(mover)
-    }
-
-    /// Declares that the pages moved next lie in one mapping of this protection, which is not
-    /// writable (M3); `None`: in any mapping. Returns whether they can be moved.
-    pub(crate) fn set_protection(&mut self, protection: Option<u8>) -> bool {
-        self.protection = protection;
-        protection.is_none_or(|protection| self.stagings.of(protection | WRITE).is_some())
-    }
-
+impl Mover<'_> {
     /// Moves out pages, at most [`batch_max`]; the result is added to `moved`. Under the lock of
     /// the space. `own`: they were made the space's own; otherwise a busy page stands for its
     /// neighbours.
     ///
     /// # Errors
     /// The helper or the address space is gone, or the helper is late: where the pages are is
-    /// unknown until [`salvage`](Self::salvage).
+    /// unknown until [`salvage`].
     pub(crate) fn take(
         &mut self,
         pages: &[PageNo],
@@ -204,84 +155,12 @@ impl Mover {
         Ok(())
     }
 
-    /// Appends the bytes of the pages of the last batch, which lie at these places. Without the
-    /// lock of the space (M4).
-    ///
-    /// # Errors
-    /// The helper is gone; the pages are still there, for [`read_by`](Self::read_by).
-    pub(crate) fn read(&mut self, places: &[(usize, usize)], bytes: &mut Bytes) -> io::Result<()> {
-        let is_next = |a: &(usize, usize), b: &(usize, usize)| (a.0, a.1 + 1) == *b;
-        for part in places.chunk_by(is_next) {
-            let (into, at) = part[0];
-            let from = self.stagings.slot(into, at);
-            self.inside.read(from, bytes.grow(part.len() * page_len()))?;
-        }
-        Ok(())
-    }
-
-    /// The same after the helper has ended, through another process of the space.
-    ///
-    /// # Errors
-    /// The stagings cannot be read.
-    pub(crate) fn read_by(
-        &self,
-        access: &Access,
-        places: &[(usize, usize)],
-        bytes: &mut Bytes,
-        mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.unregister(access)?;
-        let mut places = places.iter();
-        places
-            .try_for_each(|&(into, at)| read(self.stagings.slot(into, at), bytes.grow(page_len())))
-    }
-
-    /// After [`take`](Self::take) has failed and the helper has ended, so that nothing moves any
-    /// longer: finds the pages that the batch had moved, through another process of the space. A
-    /// page that is not found has stayed, or was zeros (M2), and is to be tried again.
-    ///
-    /// # Errors
-    /// The stagings cannot be read, nor can the space.
-    pub(crate) fn salvage(
-        &self,
-        access: &Access,
-        pages: &[PageNo],
-        moved: &mut Moved,
-        mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        *moved = Moved::default();
-        self.unregister(access)?;
-        let bytes = &mut [0; PAGE_LEN_MAX][..page_len()];
-        for (at, &page) in pages.iter().enumerate() {
-            let mut found = None;
-            for into in 0..self.stagings.ranges().count() {
-                read(self.stagings.slot(into, at), bytes)?;
-                if !is_zero(bytes) {
-                    found = Some(into);
-                    break;
-                }
-            }
-            if let Some(into) = found {
-                moved.pages.push(page);
-                moved.places.push((into, at));
-            } else {
-                moved.stay.push((page, Stays::Again));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the stagings off the registration: a read of a missing page would wait.
-    fn unregister(&self, access: &Access) -> io::Result<()> {
-        self.stagings.ranges().try_for_each(|staging| access.unregister(&pages_of(staging)))
-    }
-
     /// Returns the staging in which a page is that was reported as not moved, if it has left (M2):
     /// one of `may_be_in`.
     fn has_left(&mut self, at: usize, may_be_in: u8) -> io::Result<Option<usize>> {
         let page = &mut [0; PAGE_LEN_MAX][..page_len()];
         for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
-            self.inside.read(self.stagings.slot(into, at), page)?;
+            self.helper.inside.read(self.helper.stagings.slot(into, at), page)?;
             if !is_zero(page) {
                 return Ok(Some(into));
             }
@@ -295,7 +174,7 @@ impl Mover {
         if job.looked_up {
             return false;
         }
-        let Ok(parts) = self.stagings.look_up(&job.from, job.into) else { return false };
+        let Ok(parts) = self.helper.stagings.look_up(&job.from, job.into) else { return false };
         for (from, looked) in parts {
             let at = job.at + (from.start - job.from.start);
             match looked {
@@ -312,13 +191,13 @@ impl Mover {
     /// Pages in order as runs of neighbours that go to one staging.
     fn jobs(&self, pages: &[PageNo]) -> Vec<Job> {
         let mut jobs = runs(pages);
-        if let Some(into) = self.protection.and_then(|may| self.stagings.of(may | WRITE)) {
+        if let Some(into) = self.protection.and_then(|may| self.helper.stagings.of(may | WRITE)) {
             let known = |job| Job { into, looked_up: true, ..job };
             return jobs.into_iter().map(known).collect();
         }
-        if self.stagings.has_learnt() {
+        if self.helper.stagings.has_learnt() {
             let split = |job: Job| {
-                let parts = self.stagings.split(&job.from);
+                let parts = self.helper.stagings.split(&job.from);
                 parts.into_iter().map(move |(from, into)| {
                     let at = job.at + (from.start - job.from.start);
                     Job { from, at, into, ..job.clone() }
@@ -329,83 +208,37 @@ impl Mover {
         jobs
     }
 
-    /// Makes pages that are shared since a fork the space's own. Without the lock of the space: a
-    /// page that left meanwhile is faulted in like any other.
-    ///
-    /// # Errors
-    /// The helper is gone.
-    pub(crate) fn make_own(&mut self, pages: &[PageNo]) -> io::Result<()> {
-        let calls =
-            runs(pages).into_iter().map(|job| madvise(&bytes_of(&job.from), POPULATE_WRITE));
-        let calls: Vec<_> = calls.collect();
-        self.inside.call(&calls, &mut vec![0; calls.len()])
-    }
-
-    /// Drops what the last batch left in the stagings. Without the lock of the space.
-    ///
-    /// # Errors
-    /// The helper is gone.
-    pub(crate) fn clean(&mut self) -> io::Result<()> {
-        let dirty = self.stagings.take_dirty();
-        let calls: Vec<_> = self.drop_calls(dirty).collect();
-        if calls.is_empty() {
-            return Ok(());
-        }
-        self.inside.call(&calls, &mut vec![0; calls.len()])
-    }
-
-    /// The calls that empty these stagings; including locked pages, if the program has locked all
-    /// its memory.
-    fn drop_calls(&self, of: u8) -> impl Iterator<Item = Call> {
-        let numbered = self.stagings.ranges().enumerate();
-        let used = numbered.filter(move |(number, _)| of & (1 << number) != 0);
-        used.map(|(_, range)| madvise(range, DONTNEED_LOCKED))
-    }
-
-    /// An ioctl of the userfaultfd whose argument lies at this offset.
-    fn control(&self, code: u64, argument: usize) -> Call {
-        let argument = (self.arguments + argument) as u64;
-        let args = [self.number, code, argument, 0, 0, 0];
-        Call { number: libc::SYS_ioctl as u64, args }
-    }
-
     /// Moves pages, after emptying their stagings, except those `emptied` before. Returns the
     /// result of each move.
     fn make_moves(&mut self, jobs: &[Job], emptied: &mut u8) -> io::Result<Vec<Outcome>> {
         let used = jobs.iter().fold(0_u8, |used, job| used | 1 << job.into);
-        let of_used = |code, mover: &Self| -> Vec<Call> {
-            let numbers = (0..u8::BITS as usize).filter(|into| used & (1 << into) != 0);
-            let request = |into| REQUESTS + (1 + into) * REGISTER;
-            numbers.map(|into| mover.control(code, request(into))).collect()
-        };
         // They are empty, unless the program has locked its memory, or touched this.
-        let mut calls: Vec<_> = self.drop_calls(used & !*emptied).collect();
+        let mut calls: Vec<_> = self.helper.drop_calls(used & !*emptied).collect();
         *emptied |= used;
-        self.stagings.set_dirty(used);
-        calls.extend(of_used(Uffd::REGISTER_CODE, self));
+        self.helper.stagings.set_dirty(used);
+        calls.extend(self.helper.register_calls(Uffd::REGISTER_CODE, used));
         let all = |jobs: &[Job]| Some(jobs.first()?.from.start..jobs.last()?.from.end);
         let guarded = self.protection.zip(all(jobs)).map(|(may, all)| (may, bytes_of(&all)));
         calls.extend(guarded.iter().map(|(may, bytes)| protect(bytes, may | WRITE)));
         let moves = calls.len()..calls.len() + jobs.len();
         let mut requests = Vec::with_capacity(jobs.len() * REQUEST);
         for (at, job) in jobs.iter().enumerate() {
-            let to = self.stagings.slot(job.into, job.at);
+            let to = self.helper.stagings.slot(job.into, job.at);
             let request = Uffd::move_request(to, &bytes_of(&job.from));
             requests.extend(words(&request).into_iter().flat_map(u64::to_ne_bytes));
-            calls.push(self.control(Uffd::MOVE_CODE, at * REQUEST));
+            calls.push(self.helper.control(Uffd::MOVE_CODE, at * REQUEST));
         }
         calls.extend(guarded.iter().map(|(may, bytes)| protect(bytes, *may)));
-        calls.extend(of_used(Uffd::UNREGISTER_CODE, self));
-        self.inside.write(self.arguments, &requests)?;
-        let mut results = vec![0; calls.len()];
-        self.inside.call(&calls, &mut results)?;
+        calls.extend(self.helper.register_calls(Uffd::UNREGISTER_CODE, used));
+        self.helper.inside.write(self.helper.arguments, &requests)?;
+        let results = self.helper.call(&calls)?;
         // A mapping that could be made writable merely gets its old protection back.
         if guarded.is_some() && results[moves.start - 1] == 0 && results[moves.end] != 0 {
             return Err(io::Error::other("its memory cannot be protected again"));
         }
         let results = &results[moves];
         if results.iter().any(|&result| result < 0) {
-            self.inside.read(self.arguments, &mut requests)?;
+            self.helper.inside.read(self.helper.arguments, &mut requests)?;
         }
         let outcomes = results.iter().zip(requests.chunks(REQUEST)).map(|(&result, request)| {
             let word = request[REQUEST - 8..].try_into().expect("8 bytes");
@@ -415,6 +248,56 @@ impl Mover {
         });
         Ok(outcomes.collect())
     }
+}
+
+/// After [`Mover::take`] has failed and the helper has ended, so that nothing moves any
+/// longer: finds the pages that the batch had moved, through another process of the space. A
+/// page that is not found has stayed, or was zeros (M2), and is to be tried again.
+///
+/// # Errors
+/// The stagings cannot be read, nor can the space.
+pub(super) fn salvage(
+    helper: &Helper,
+    access: &Access,
+    pages: &[PageNo],
+    moved: &mut Moved,
+    mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    *moved = Moved::default();
+    unregister(helper, access)?;
+    let bytes = &mut [0; PAGE_LEN_MAX][..page_len()];
+    for (at, &page) in pages.iter().enumerate() {
+        let mut found = None;
+        for into in 0..helper.stagings.ranges().count() {
+            read(helper.stagings.slot(into, at), bytes)?;
+            if !is_zero(bytes) {
+                found = Some(into);
+                break;
+            }
+        }
+        if let Some(into) = found {
+            moved.pages.push(page);
+            moved.places.push((into, at));
+        } else {
+            moved.stay.push((page, Stays::Again));
+        }
+    }
+    Ok(())
+}
+
+/// Makes pages that are shared since a fork the space's own. Without the lock of the space: a
+/// page that left meanwhile is faulted in like any other.
+///
+/// # Errors
+/// The helper is gone.
+pub(super) fn make_own(helper: &mut Helper, pages: &[PageNo]) -> io::Result<()> {
+    let calls = runs(pages).into_iter().map(|job| madvise(&bytes_of(&job.from), POPULATE_WRITE));
+    helper.call(&calls.collect::<Vec<_>>()).map(drop)
+}
+
+/// Takes the stagings off the registration: a read of a missing page would wait.
+pub(super) fn unregister(helper: &Helper, access: &Access) -> io::Result<()> {
+    helper.stagings.ranges().try_for_each(|staging| access.unregister(&pages_of(staging)))
 }
 
 /// Sorts the rest of a job into parts that are tried again, and pages that stay, by their offsets
@@ -462,22 +345,11 @@ struct Outcome {
     done: usize,
 }
 
-/// Bytes of a request to move, and of one to register.
+/// Bytes of a request to move.
 const REQUEST: usize = size_of::<uffdio_move>();
-const REGISTER: usize = 4 * size_of::<u64>();
 
 fn words(request: &uffdio_move) -> [u64; REQUEST / 8] {
     [request.dst, request.src, request.len, request.mode, request.move_ as u64]
-}
-
-fn madvise(range: &Range<usize>, advice: libc::c_int) -> Call {
-    let args = [range.start as u64, range.len() as u64, advice as u64, 0, 0, 0];
-    Call { number: libc::SYS_madvise as u64, args }
-}
-
-fn protect(range: &Range<usize>, protection: u8) -> Call {
-    let args = [range.start, range.len(), protection.into(), NO_KEY as usize, 0, 0];
-    Call { number: libc::SYS_pkey_mprotect as u64, args: args.map(|arg| arg as u64) }
 }
 
 /// Pages in order as runs of neighbours.

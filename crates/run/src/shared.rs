@@ -48,9 +48,9 @@ use crate::cold::swap_cache::SwapCache;
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::{PageNo, Pages};
 use crate::figures::Counters;
-use crate::link::{SpaceId, Tracing};
+use crate::link::{SpaceId, Ticket, Tracing};
 use crate::options::Unmanaged;
-use crate::spaces::asked::{Needed, PageOut, Pending, Work};
+use crate::spaces::asked::{Needed, PageOut, Pending, Task, Work};
 use crate::spaces::budget::Budget;
 use crate::spaces::kinds::Kinds;
 use crate::spaces::managed::{Managed, lock};
@@ -210,8 +210,8 @@ impl Shared {
     }
 
     /// Queues work for the watcher.
-    pub(crate) fn ask(&self, work: Work) {
-        lock(&self.work).push_back(work);
+    pub(crate) fn ask(&self, managed: Arc<Managed>, task: Task, ticket: Option<Ticket>) {
+        lock(&self.work).push_back(Work { managed, task, ticket });
         self.watcher.call();
     }
 

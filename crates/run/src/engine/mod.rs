@@ -38,7 +38,7 @@ use crate::options::Unmanaged;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::let_go;
 use crate::shared::Shared;
-use crate::spaces::asked::{PageOut, Work};
+use crate::spaces::asked::{PageOut, Task};
 use crate::spaces::budget::Budget;
 use crate::spaces::managed::{Managed, Sharing, lock};
 use crate::spaces::maps::marked_of;
@@ -324,7 +324,7 @@ impl Memory for Engine {
             self.shared.polls.add(&managed);
         }
         let attached = Box::new(attached);
-        self.shared.ask(Work::Attached { managed, attached, is_new, ticket });
+        self.shared.ask(managed, Task::Attached { attached, is_new }, Some(ticket));
     }
 
     fn cannot_attach(&self, space: SpaceId, reason: String) {
@@ -358,64 +358,54 @@ impl Memory for Engine {
         if managed.access().is_none() || managed.is_dead() {
             return true;
         }
-        let work = match request {
-            Request::PageOut { .. } | Request::Protect { .. } if !managed.is_attached() => {
-                return true;
-            }
-            Request::Protect { .. } if !self.shared.budget.is_near() => return true,
+        let is_done = match &request {
+            Request::PageOut { .. } | Request::Protect { .. } if !managed.is_attached() => true,
+            Request::Protect { .. } if !self.shared.budget.is_near() => true,
             Request::PageOut { range } | Request::Protect { range } => {
-                let (pages, managed) = (pages_of(&range), Arc::clone(&managed));
-                let asked = PageOut { managed, pages, closed: false, ticket };
+                let asked = PageOut { managed, pages: pages_of(range), closed: false, ticket };
                 lock(&self.shared.page_outs).push_back(asked);
                 self.shared.evictor.call();
                 return false;
             }
             Request::WillNeed { range } => {
-                prefetcher::ask(&self.shared, &managed, pages_of(&range));
-                return true;
+                prefetcher::ask(&self.shared, &managed, pages_of(range));
+                true
             }
-            Request::Open { range } => Work::Open(managed, pages_of(&range), ticket),
-            Request::Fetch { address } => return !fetch(&self.shared, address, ticket),
+            Request::Fetch { address } => return !fetch(&self.shared, *address, ticket),
             Request::Opened => {
                 lock(&managed.asked_for).remove(&ticket.thread);
-                return true;
+                true
             }
-            Request::Level { range, len } => {
-                let (pages, len) = (pages_of(&range), len.div_ceil(page_len()));
-                if let Some(mut space) = managed.try_lock()
-                    && !space.closed().touches(&pages)
-                {
-                    space.set_moving(Some(len));
-                    return true;
+            Request::Level { range, len } => managed.try_lock().is_some_and(|mut space| {
+                let is_open = !space.closed().touches(&pages_of(range));
+                if is_open {
+                    space.set_moving(Some(len.div_ceil(page_len())));
                 }
-                Work::Level { managed, pages, len, ticket }
-            }
-            Request::Moved { from, to } => {
-                let (from, to) = (pages_of(&from), to.as_ref().map(pages_of));
-                if let Some(mut space) = managed.try_lock()
-                    && to
-                        .as_ref()
-                        .is_none_or(|to| !space.closed().touches(to) && !space.own().touches(&from))
-                {
+                is_open
+            }),
+            Request::Moved { from, to } => managed.try_lock().is_some_and(|mut space| {
+                let is_closed = |to| space.closed().touches(&pages_of(to));
+                let is_open = to
+                    .as_ref()
+                    .is_none_or(|to| !is_closed(to) && !space.own().touches(&pages_of(from)));
+                if is_open {
                     space.set_moving(None);
-                    return true;
                 }
-                Work::Moved { managed, from, to, ticket }
-            }
-            Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
-            Request::Grown { end } => Work::Grown(managed, page_of(end - 1), ticket),
-            Request::Hold { pages } => Work::Hold(managed, pages, ticket),
+                is_open
+            }),
             Request::Fork { number_at } => {
-                let number = number_at.map(page_of);
-                let is_there = forks::keep_number(&managed, number);
-                if is_there && !self.shared.budget.is_together() {
-                    return true;
-                }
-                Work::Fork(managed, number, ticket)
+                let is_there = forks::keep_number(&managed, number_at.map(page_of));
+                is_there && !self.shared.budget.is_together()
             }
+            Request::Open { .. }
+            | Request::Mapped { .. }
+            | Request::Grown { .. }
+            | Request::Hold { .. } => false,
         };
-        self.shared.ask(work);
-        false
+        if !is_done {
+            self.shared.ask(managed, Task::Request(request), Some(ticket));
+        }
+        is_done
     }
 
     fn fits(&self, bytes: usize) -> bool {
@@ -430,7 +420,7 @@ impl Memory for Engine {
         match (self.shared.find(parent), self.shared.find(child)) {
             (Some(parent), Some(child)) => {
                 let attached = Box::new(attached);
-                self.shared.ask(Work::Born { parent, child, attached, ticket });
+                self.shared.ask(parent, Task::Born { child, attached }, Some(ticket));
             }
             _ => self.shared.tracing.go_on(ticket),
         }
@@ -442,7 +432,7 @@ impl Memory for Engine {
             // The kernel may have reported a child that it abandoned afterwards.
             let unclaimed = std::mem::take(&mut *lock(&parent.unclaimed));
             unclaimed.iter().for_each(|child| self.gone(child.id));
-            self.shared.ask(Work::Unborn(parent));
+            self.shared.ask(parent, Task::Unborn, None);
         }
     }
 
@@ -458,7 +448,7 @@ impl Memory for Engine {
         // Children that were never claimed are gone, too.
         let unclaimed = std::mem::take(&mut *lock(&managed.unclaimed));
         unclaimed.iter().for_each(|child| self.gone(child.id));
-        self.shared.ask(Work::Gone(managed));
+        self.shared.ask(managed, Task::Gone, None);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::core::ranges::{PageNo, Pages, page_of};
 use crate::faults::answer::{Answers, bring_in};
 use crate::link::{Ending, SpaceId, Ticket};
 use crate::shared::Shared;
-use crate::spaces::asked::Work;
+use crate::spaces::asked::Task;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::sys::process::is_there;
 use zfold_uffd::page::page_len;
@@ -55,7 +55,7 @@ pub(crate) fn begin(shared: &Shared, space: SpaceId, ending: &Ending<'_>, ticket
             && has_no_mutex(&managed, &space, ending)
     });
     if !is_ready {
-        shared.ask(Work::End { managed, pages, robust: ending.robust, ticket });
+        shared.ask(managed, Task::End { pages, robust: ending.robust }, Some(ticket));
     }
     is_ready
 }

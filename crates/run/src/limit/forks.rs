@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::PageNo;
+use crate::link::Request;
 use crate::shared::Shared;
-use crate::spaces::asked::Work;
+use crate::spaces::asked::{Task, Work};
 use crate::spaces::managed::{Managed, lock};
 
 /// Longest wait of a fork: without room the kernel may end the program, but need not.
@@ -85,9 +86,8 @@ fn has_room(shared: &Shared) -> bool {
     !shared.budget.is_together() || !shared.budget.is_high()
 }
 
+/// Returns the space that forks, if it is a fork that is to be done.
 fn parent(work: &Work) -> Option<&Managed> {
-    match work {
-        Work::Hold(managed, ..) | Work::Fork(managed, ..) => Some(managed),
-        _ => None,
-    }
+    let forks = matches!(work.task, Task::Request(Request::Hold { .. } | Request::Fork { .. }));
+    forks.then_some(&work.managed)
 }

@@ -12,10 +12,10 @@ use crate::faults::answer::{Answers, answer_told, bring_in};
 use crate::faults::ends;
 use crate::faults::messages::{copy_of, drain};
 use crate::limit::close::{Rest, closable, close, close_open, close_rest};
-use crate::link::{Attached, Ticket};
+use crate::link::{Attached, Request, Ticket};
 use crate::shared::Shared;
 use crate::spaces::access::Access;
-use crate::spaces::asked::Work;
+use crate::spaces::asked::{Task, Work};
 use crate::spaces::helper::Helper;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::maps::{Mapping, argument_pages, mapping_around, mappings, may_be_locked};
@@ -26,67 +26,72 @@ use zfold_uffd::page::page_len;
 
 /// Does the work, and lets the thread continue.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
-    let ticket = match work {
-        Work::Attached { managed, mut attached, is_new, ticket } => {
+    let Work { managed, task, ticket } = work;
+    let thread = ticket.map_or(0, |ticket| ticket.thread);
+    match task {
+        Task::Request(request) => requested(shared, &managed, request, thread, answers),
+        Task::Attached { mut attached, is_new } => {
             if !is_new {
                 set_access(&managed, &mut attached);
             }
             now_attached(shared, &managed, *attached, answers);
-            ticket
         }
-        Work::Open(managed, pages, ticket) => {
+        Task::End { pages, robust } => {
+            ends::bring(shared, &managed, thread, &pages, robust, answers);
+        }
+        Task::Born { child, attached } => born(shared, &managed, &child, *attached, answers),
+        Task::Unborn => {
+            let released = managed.lock().release();
+            shared.release(&released);
+        }
+        Task::Gone => bury(shared, &managed),
+    }
+    if let Some(ticket) = ticket {
+        shared.tracing.go_on(ticket);
+    }
+}
+
+/// Does what the tracer asks for while a thread is held.
+fn requested(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    request: Request,
+    thread: i32,
+    answers: &mut Answers,
+) {
+    match request {
+        Request::Open { range } => {
+            let pages = pages_of(&range);
             // First, so that a check of the program's own memory in between finds it (close/C5).
             let tasks = lock(&managed.tasks);
-            if tasks.contains(&ticket.thread) {
-                lock(&managed.asked_for).insert(ticket.thread, pages.clone());
+            if tasks.contains(&thread) {
+                lock(&managed.asked_for).insert(thread, pages.clone());
             }
             drop(tasks);
-            give_back(shared, &managed, &pages, true, answers);
-            ticket
+            give_back(shared, managed, &pages, true, answers);
         }
-        Work::Level { managed, pages, len, ticket } => {
-            about_to_move(shared, &managed, &pages, len, answers);
-            ticket
+        Request::Level { range, len } => {
+            about_to_move(shared, managed, &pages_of(&range), len.div_ceil(page_len()), answers);
         }
-        Work::Moved { managed, from, to, ticket } => {
-            moved(shared, &managed, &from, to, answers);
-            ticket
+        Request::Moved { from, to } => {
+            moved(shared, managed, &pages_of(&from), to.as_ref().map(pages_of), answers);
         }
-        Work::Mapped(managed, pages, ticket) => {
+        Request::Mapped { range } => {
+            let pages = pages_of(&range);
             // Memory that was there before and stayed open is gone.
             managed.lock().take_back(&pages);
-            close(shared, &managed, &pages, 1, answers);
-            ticket
+            close(shared, managed, &pages, 1, answers);
         }
-        Work::Grown(managed, last, ticket) => {
-            grown(shared, &managed, last, answers);
-            ticket
-        }
-        Work::Hold(managed, pages, ticket) => {
-            hold(shared, &managed, pages, answers);
-            ticket
-        }
-        Work::Fork(managed, number, ticket) => {
-            if let Some(page) = number {
-                bring_in(shared, &managed, page, answers);
-            }
-            ticket
-        }
-        Work::End { managed, pages, robust, ticket } => {
-            ends::bring(shared, &managed, ticket.thread, &pages, robust, answers);
-            ticket
-        }
-        Work::Born { parent, child, attached, ticket } => {
-            born(shared, &parent, &child, *attached, answers);
-            ticket
-        }
-        Work::Unborn(parent) => {
-            let released = parent.lock().release();
-            return shared.release(&released);
-        }
-        Work::Gone(managed) => return bury(shared, &managed),
-    };
-    shared.tracing.go_on(ticket);
+        Request::Grown { end } => grown(shared, managed, page_of(end - 1), answers),
+        Request::Hold { pages } => hold(shared, managed, pages, answers),
+        Request::Fork { number_at: Some(at) } => bring_in(shared, managed, page_of(at), answers),
+        Request::Fork { number_at: None } => {}
+        Request::PageOut { .. }
+        | Request::WillNeed { .. }
+        | Request::Protect { .. }
+        | Request::Fetch { .. }
+        | Request::Opened => unreachable!("others do these"),
+    }
 }
 
 /// Errors that mean that a helper does not answer.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::core::ranges::{PageNo, Pages};
-use crate::link::{Attached, SpaceId, Ticket};
+use crate::link::{Attached, Request, SpaceId, Ticket};
 use crate::spaces::managed::Managed;
 
 /// A page that a thread waits for.
@@ -47,31 +47,27 @@ pub(crate) struct Needed {
     pub refused: u32,
 }
 
-/// Work, and the thread that is held until it is done.
-pub(crate) enum Work {
-    /// A space was attached: its helper is taken over, which waits for it, and memory is closed if
-    /// there is too much before its thread continues. A new space has its access already.
-    Attached { managed: Arc<Managed>, attached: Box<Attached>, is_new: bool, ticket: Ticket },
-    /// See [`crate::link::Request`].
-    Open(Arc<Managed>, Pages, Ticket),
-    /// Same as above; the length in pages.
-    Level { managed: Arc<Managed>, pages: Pages, len: usize, ticket: Ticket },
-    /// Same as above.
-    Moved { managed: Arc<Managed>, from: Pages, to: Option<Pages>, ticket: Ticket },
-    /// Same as above.
-    Mapped(Arc<Managed>, Pages, Ticket),
-    /// As above; the last page of the heap.
-    Grown(Arc<Managed>, PageNo, Ticket),
-    /// As above; addresses of the pages.
-    Hold(Arc<Managed>, Option<Vec<usize>>, Ticket),
-    /// As above; the page of the child's number.
-    Fork(Arc<Managed>, Option<PageNo>, Ticket),
-    /// Brings in the pages that the kernel needs when a thread ends: these, and its robust mutexes.
-    End { managed: Arc<Managed>, pages: Vec<PageNo>, robust: Option<usize>, ticket: Ticket },
-    /// A child of a fork that was held.
-    Born { parent: Arc<Managed>, child: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
-    /// The fork has failed: there is no child.
-    Unborn(Arc<Managed>),
-    /// A space is gone.
-    Gone(Arc<Managed>),
+/// Work for the watcher, in a space; the thread of `ticket` is held until it is done.
+pub(crate) struct Work {
+    pub managed: Arc<Managed>,
+    pub task: Task,
+    pub ticket: Option<Ticket>,
+}
+
+/// What is to be done.
+pub(crate) enum Task {
+    /// What the tracer asks for.
+    Request(Request),
+    /// The space was attached: its helper is taken over, which waits for it, and memory is closed if
+    /// that is due. `is_new`: it has its access already.
+    Attached { attached: Box<Attached>, is_new: bool },
+    /// A thread ends, for which these pages must be present; and those of its robust mutexes, whose
+    /// list begins at `robust`.
+    End { pages: Vec<PageNo>, robust: Option<usize> },
+    /// A fork without a message has made this child, which is attached.
+    Born { child: Arc<Managed>, attached: Box<Attached> },
+    /// A fork without a message has failed.
+    Unborn,
+    /// The space is gone: what is kept for it is released.
+    Gone,
 }

@@ -1,11 +1,11 @@
 //! A block of memory as an object with the buffer protocol, which an array keeps alive.
 
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use zfold_pool::Lock;
 use zfold_pool::process::Local;
 
 use crate::forked::forked;
@@ -74,12 +74,12 @@ impl Block {
 /// Pages that stay where they are until `release`.
 #[pyclass(frozen)]
 pub(crate) struct Pin {
-    pin: Local<Mutex<Option<zfold_region::HeapPin>>>,
+    pin: Local<Lock<Option<zfold_region::HeapPin>>>,
 }
 
 impl Pin {
     pub(crate) fn new(pin: zfold_region::HeapPin) -> Self {
-        Self { pin: Local::new(Mutex::new(Some(pin))) }
+        Self { pin: Local::new(Lock::new(Some(pin))) }
     }
 }
 
@@ -88,7 +88,7 @@ impl Pin {
     /// Lets the pages go; a second call does nothing, nor does one in a forked child.
     fn release(&self) {
         if let Ok(pin) = self.pin.get() {
-            drop(pin.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(pin.lock().take());
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The type is that of the standard library in models, too: loom's are in `sync`.
 
-use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
+use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A mutex that can be locked after a panic, too.
 #[derive(Debug, Default)]
@@ -19,6 +19,15 @@ impl<T> Lock<T> {
     /// guard is dropped.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         sound(self.0.lock())
+    }
+
+    /// Returns the value if no other thread holds the lock.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -44,5 +53,7 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!(*lock.lock(), 2);
+        let held = lock.try_lock();
+        assert!(held.is_some() && lock.try_lock().is_none());
     }
 }

@@ -5,10 +5,11 @@
 use std::io::ErrorKind;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use zfold_figures::Histogram;
+use zfold_pool::{Lock, sound};
 use zfold_store::{Digests, Loader, Store};
 
 use super::ahead::Ahead;
@@ -85,7 +86,7 @@ pub(super) struct Core {
     listed: AtomicU32,
     listed_total: AtomicU64,
     /// The rest of a list that was taken, of which copies are dropped.
-    taken: Mutex<u32>,
+    taken: Lock<u32>,
     /// The store has a backing file.
     backed: bool,
     /// Pages that are not Stored and have a copy in the store (word/W2).
@@ -95,7 +96,7 @@ pub(super) struct Core {
     pub pinned: AtomicU64,
     spaces: RwLock<Vec<Arc<Space>>>,
     /// Where the mover looks next. The thread that holds the lock may move pages out.
-    pub hand: Mutex<u32>,
+    pub hand: Lock<u32>,
     /// The store has refused a page since the last one that it took.
     pub refused: AtomicBool,
     pub stop: AtomicBool,
@@ -137,13 +138,13 @@ impl Core {
             residents: Words::new(chunks)?,
             listed: AtomicU32::new(NIL),
             listed_total: AtomicU64::new(0),
-            taken: Mutex::new(NIL),
+            taken: Lock::new(NIL),
             backed,
             copies: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             pinned: AtomicU64::new(0),
             spaces: RwLock::default(),
-            hand: Mutex::new(0),
+            hand: Lock::new(0),
             refused: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         })
@@ -227,20 +228,19 @@ impl Core {
     }
 
     pub(super) fn spaces(&self) -> RwLockReadGuard<'_, Vec<Arc<Space>>> {
-        self.spaces.read().unwrap_or_else(PoisonError::into_inner)
+        sound(self.spaces.read())
     }
 
     /// Adds a region for the mover, in the order of keys.
     pub(super) fn add_space(&self, space: Arc<Space>) {
-        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut spaces = sound(self.spaces.write());
         let at = spaces.partition_point(|other| other.keys().start < space.keys().start);
         spaces.insert(at, space);
     }
 
     /// Removes a region; none of its pages is moved after this returns.
     pub(super) fn remove_space(&self, space: &Space) {
-        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
-        spaces.retain(|other| other.keys() != space.keys());
+        sound(self.spaces.write()).retain(|other| other.keys() != space.keys());
     }
 
     /// Waits while another thread is in charge of a page.
@@ -315,7 +315,7 @@ impl Core {
 
     /// Drops up to `most` copies, for room in the store; returns how many.
     pub(super) fn drop_copies(&self, most: u64) -> u64 {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let mut dropped = 0;
         while dropped < most {
             if *taken == NIL {

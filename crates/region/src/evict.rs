@@ -12,8 +12,8 @@
 //! - E2: nothing here touches the memory of a region; pages are read in the staging area.
 
 use std::ops::Range;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::core::{CHUNK, Core};
@@ -68,19 +68,6 @@ impl Core {
         (limit / 8).clamp(8, 1 << 15)
     }
 
-    pub(super) fn hand(&self) -> Hand<'_> {
-        // The number only says where to begin.
-        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn try_hand(&self) -> Option<Hand<'_>> {
-        match self.hand.try_lock() {
-            Ok(hand) => Some(hand),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
     /// One step towards room; returns whether it did anything.
     pub(super) fn evict(&self, seen: &mut Progress) -> bool {
         let waited = self.room.is_waited_for();
@@ -94,7 +81,7 @@ impl Core {
         let (batch, target) = (self.batch(), u64::from(Self::staging_target(self.room.limit())));
         let mut moved = 0;
         if self.ring.waiting() < target
-            && let Some(mut hand) = self.try_hand()
+            && let Some(mut hand) = self.hand.try_lock()
         {
             moved = self.move_some(&mut hand, batch * 2);
         }
@@ -305,7 +292,7 @@ impl Core {
         while key < keys.end {
             // M6: a batch at a time.
             let _blocked = Blocked::new();
-            key = self.move_out(&self.hand(), space, key..keys.end, self.batch(), |_| true).0;
+            key = self.move_out(&self.hand.lock(), space, key..keys.end, self.batch(), |_| true).0;
             if self.ring.empty().is_empty() && !self.store_some(batch) {
                 std::thread::yield_now();
             }

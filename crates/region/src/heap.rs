@@ -18,7 +18,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use zfold_pool::Lock;
 
 use super::memory::Memory;
 use super::options::RegionError;
@@ -61,7 +63,7 @@ pub struct Heap {
 #[derive(Debug)]
 struct Shared {
     memory: Memory,
-    arenas: Mutex<Vec<Arena>>,
+    arenas: Lock<Vec<Arena>>,
 }
 
 /// A region, and what of it is in use.
@@ -117,7 +119,7 @@ impl Heap {
     /// Makes a heap without blocks, which takes its regions from `memory`.
     #[must_use]
     pub fn new(memory: &Memory) -> Self {
-        let shared = Shared { memory: memory.clone(), arenas: Mutex::default() };
+        let shared = Shared { memory: memory.clone(), arenas: Lock::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -151,7 +153,7 @@ impl Heap {
         let align = if len < whole() { ALIGN } else { page_len() };
         let too_long = RegionError::NoCapacity { bytes: len };
         let len = len.checked_next_multiple_of(align).ok_or(too_long)?;
-        let mut arenas = self.arenas();
+        let mut arenas = self.shared.arenas.lock();
         let start = match arenas.iter_mut().find_map(|arena| arena.take(len, align)) {
             Some(start) => start,
             None => {
@@ -179,7 +181,7 @@ impl Heap {
     #[must_use]
     pub unsafe fn from_raw(&self, start: NonNull<u8>) -> Option<Block> {
         let address = start.addr().get();
-        let arenas = self.arenas();
+        let arenas = self.shared.arenas.lock();
         let arena = arenas.iter().find(|arena| arena.contains(address))?;
         let &len = arena.blocks.get(&(address - arena.base()))?;
         Some(Block { heap: self.clone(), start, len })
@@ -191,9 +193,9 @@ impl Heap {
     pub fn contains(&self, address: usize) -> bool {
         let holds = |arenas: &Vec<Arena>| arenas.iter().any(|arena| arena.contains(address));
         if !self.is_here() {
-            return self.shared.arenas.try_lock().map_or(true, |arenas| holds(&arenas));
+            return self.shared.arenas.try_lock().is_none_or(|arenas| holds(&arenas));
         }
-        holds(&self.arenas())
+        holds(&self.shared.arenas.lock())
     }
 
     /// Brings in the pages of `len` bytes from `address` on and keeps them in their place until the
@@ -240,17 +242,12 @@ impl Heap {
     /// Returns the figures of the heap.
     #[must_use]
     pub fn stats(&self) -> HeapStats {
-        self.arenas().iter().fold(HeapStats::default(), |sum, arena| HeapStats {
+        self.shared.arenas.lock().iter().fold(HeapStats::default(), |sum, arena| HeapStats {
             blocks: sum.blocks + arena.blocks.len() as u64,
             block_bytes: sum.block_bytes + arena.blocks.values().sum::<usize>() as u64,
             regions: sum.regions + 1,
             region_bytes: sum.region_bytes + arena.region.len() as u64,
         })
-    }
-
-    fn arenas(&self) -> MutexGuard<'_, Vec<Arena>> {
-        // Nothing panics under it.
-        self.shared.arenas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds the region of an address and keeps it alive.
@@ -262,7 +259,7 @@ impl Heap {
         if !self.is_here() {
             return Err(RegionError::Elsewhere);
         }
-        let mut arenas = self.arenas();
+        let mut arenas = self.shared.arenas.lock();
         let arena = arenas.iter_mut().find(|arena| arena.contains(address));
         let arena = arena.ok_or(RegionError::NotOurs)?;
         let start = address - arena.base();
@@ -280,7 +277,7 @@ impl Heap {
     }
 
     fn leave(&self, region: &Arc<Region>) {
-        let mut arenas = self.arenas();
+        let mut arenas = self.shared.arenas.lock();
         if let Some(at) = arenas.iter().position(|arena| Arc::ptr_eq(&arena.region, region)) {
             arenas[at].busy -= 1;
             let gone = Self::take_empty(&mut arenas, at);
@@ -301,7 +298,7 @@ impl Heap {
             return;
         }
         let address = start.addr().get();
-        let mut arenas = self.arenas();
+        let mut arenas = self.shared.arenas.lock();
         let Some(at) = arenas.iter().position(|arena| arena.contains(address)) else { return };
         let offset = address - arenas[at].base();
         arenas[at].blocks.remove(&offset);
@@ -312,7 +309,7 @@ impl Heap {
             drop(arenas);
             // SAFETY: same as above.
             unsafe { region.clear(offset..offset + len) };
-            let mut arenas = self.arenas();
+            let mut arenas = self.shared.arenas.lock();
             if let Some(arena) = arenas.iter_mut().find(|arena| Arc::ptr_eq(&arena.region, &region))
             {
                 arena.give(offset, len);

@@ -10,12 +10,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zfold_pool::process::Process;
-use zfold_pool::{PageSize, PoolOptions};
+use zfold_pool::{Lock, PageSize, PoolOptions};
 use zfold_store::{Store, StoreOptions};
 
 use super::core::{CHUNK, Core};
@@ -58,8 +58,8 @@ pub struct Memory {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub core: Arc<Core>,
-    pub keys: Mutex<Keys>,
-    workers: Mutex<Workers>,
+    pub keys: Lock<Keys>,
+    workers: Lock<Workers>,
     process: Process,
 }
 
@@ -91,8 +91,8 @@ impl Memory {
         let workers = Workers::start(&core, options.evictors, by_threads)?;
         let shared = Shared {
             core,
-            keys: Mutex::new(Keys::new(slots)),
-            workers: Mutex::new(workers),
+            keys: Lock::new(Keys::new(slots)),
+            workers: Lock::new(workers),
             process: Process::current(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -148,7 +148,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let elsewhere = self.is_elsewhere();
-        let workers = self.workers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = self.workers.lock();
         if elsewhere {
             workers.abandon();
         } else {

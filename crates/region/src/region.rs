@@ -11,7 +11,7 @@
 
 use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -87,7 +87,7 @@ impl Region {
         }
         let _blocked = Blocked::new();
         let pages = u32::try_from(bytes.div_ceil(page_len())).ok();
-        let keys = || memory.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = || memory.shared.keys.lock();
         let first = pages.and_then(|pages| Some((keys().take(pages)?, pages)));
         let (first, pages) = first.ok_or(RegionError::NoCapacity { bytes })?;
         let adopted = Self::adopt(memory, first, pages);
@@ -346,8 +346,7 @@ impl Drop for Region {
         core.await_entries(keys.clone());
         drop(space);
         core.room.give(left);
-        let mut free = shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        free.give(keys.start, keys.end - keys.start);
+        shared.keys.lock().give(keys.start, keys.end - keys.start);
     }
 }
 

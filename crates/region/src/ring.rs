@@ -19,7 +19,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zfold_pool::Lock;
 
 use crate::sys::map::Words;
 
@@ -44,7 +45,7 @@ pub(super) struct Ring {
     tail: AtomicU64,
     head: AtomicU64,
     next: AtomicU64,
-    batches: Mutex<VecDeque<Batch>>,
+    batches: Lock<VecDeque<Batch>>,
 }
 
 /// Slots that one thread works on.
@@ -68,7 +69,7 @@ impl Ring {
             tail: AtomicU64::new(0),
             head: AtomicU64::new(0),
             next: AtomicU64::new(0),
-            batches: Mutex::default(),
+            batches: Lock::default(),
         })
     }
 
@@ -130,14 +131,9 @@ impl Ring {
         self.head.load(Ordering::Acquire) >= end
     }
 
-    fn batches(&self) -> MutexGuard<'_, VecDeque<Batch>> {
-        // Whole at every step that can panic.
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins the oldest slots that no thread has begun, up to `most` (G2).
     pub(super) fn begin(&self, most: u64) -> Option<Batch> {
-        let mut batches = self.batches();
+        let mut batches = self.batches.lock();
         let start = self.next.load(Ordering::Relaxed);
         let full = self.tail.load(Ordering::Acquire) - start;
         let len = full.min(most).min(self.slots - start % self.slots);
@@ -161,7 +157,7 @@ impl Ring {
         for slot in self.slots_of(batch) {
             self.owners[slot].store(NEVER, Ordering::Relaxed);
         }
-        let mut batches = self.batches();
+        let mut batches = self.batches.lock();
         if let Some(same) = batches.iter_mut().find(|other| other.start == batch.start) {
             same.done = true;
         }

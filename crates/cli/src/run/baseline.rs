@@ -9,7 +9,7 @@ use zfold_run::{Inherited, die_of};
 
 use super::failure::{cannot_start, failed};
 use super::plan::RunPlan;
-use super::recipients::{Recipient, Recipients, held};
+use super::recipients::{Recipient, Recipients};
 use super::record::{Baseline, End};
 use crate::shared::exit::Failure;
 use crate::shared::secret::without_own_variables;
@@ -34,7 +34,7 @@ pub(super) fn run(
     let started = Instant::now();
     let mut child = command.spawn().map_err(|error| cannot_start(plan, &error))?;
     let root = child.id();
-    *held(recipients) = Recipient::Baseline(root.cast_signed(), None);
+    *recipients.lock() = Recipient::Baseline(root.cast_signed(), None);
     let (ended, peak) = std::thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel();
         let watcher = scope.spawn(move || watch(root, &stopped));
@@ -44,7 +44,7 @@ pub(super) fn run(
         (ended.map(|ended| (ended, wall)), watcher.join().unwrap_or(0))
     });
     let (status, wall) = ended.map_err(|error| failed("wait for the program", &error))?;
-    let target = std::mem::replace(&mut *held(recipients), Recipient::Nobody(None));
+    let target = std::mem::replace(&mut *recipients.lock(), Recipient::Nobody(None));
     if let Recipient::Baseline(_, Some(signal)) = target {
         die_of(signal);
     }

@@ -13,11 +13,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::stdio::stdin;
 use signal_hook::consts::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
+use zfold_pool::Lock;
 use zfold_run::{Inherited, die_of, tell};
 
 use super::channel::{self, ToFront, ToManager, messages, send_file};
@@ -25,7 +26,7 @@ use super::failure::{FAILED, failed};
 use super::given::{Given, release_streams};
 use super::passed::{catch, is_harmful};
 use super::plan::RunPlan;
-use super::recipients::{Recipient, Recipients, held};
+use super::recipients::{Recipient, Recipients};
 use super::record::{Baseline, End, Unmanaged};
 use super::{baseline, denied, report};
 use crate::shared::exit::{Failure, remark};
@@ -71,7 +72,7 @@ pub(super) fn supervise(
     file: Option<&NewFile>,
     command: Command,
 ) -> Result<ExitCode, Failure> {
-    let recipients = Arc::new(Mutex::new(Recipient::Nobody(None)));
+    let recipients = Arc::new(Lock::new(Recipient::Nobody(None)));
     pass_signals_on(Arc::clone(&recipients)).map_err(|error| failed("handle signals", &error))?;
     let baseline = match plan.baseline {
         true => Some(baseline::run(plan, given.inherited, &recipients)?),
@@ -104,7 +105,7 @@ fn start(
 ) -> io::Result<(Child, UnixStream)> {
     let first = ToManager::Start(inherited.words());
     let (manager, front) = start_manager(command, stdin(), &first)?;
-    let early = std::mem::replace(&mut *held(recipients), Recipient::Manager(front.try_clone()?));
+    let early = std::mem::replace(&mut *recipients.lock(), Recipient::Manager(front.try_clone()?));
     if let Recipient::Nobody(Some(signal)) = early {
         let _ = channel::send(&front, &ToManager::Signal(signal));
     }
@@ -137,7 +138,7 @@ fn follow(
             ToFront::Ended(end) if plan.report.is_none() => return Ok(Some(end)),
             ToFront::Ended(end) => {
                 ended = Some(end);
-                *held(recipients) = Recipient::Waiting(end);
+                *recipients.lock() = Recipient::Waiting(end);
             }
             ToFront::Done(record) => {
                 if let (Some(asked), Some(end)) = (&plan.report, ended) {
@@ -185,7 +186,7 @@ fn pass_signals_on(recipients: Arc<Recipients>) -> io::Result<()> {
     let mut signals = catch(&[])?;
     let pass = move || {
         for signal in signals.forever() {
-            match &mut *held(&recipients) {
+            match &mut *recipients.lock() {
                 // No manager stops this process.
                 Recipient::Nobody(_) | Recipient::Baseline(..) | Recipient::Waiting(_)
                     if signal == SIGTSTP =>

@@ -3,10 +3,12 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+
+use zfold_pool::Lock;
 
 use super::channel::{self, ToFront};
 
@@ -16,12 +18,12 @@ const REMARKS_MAX: usize = 1024;
 /// Messages on their way to the front.
 pub(super) struct Outbox {
     /// `None` once it is closed.
-    messages: Mutex<Option<Sender<ToFront>>>,
+    messages: Lock<Option<Sender<ToFront>>>,
     /// Remarks that wait.
     waiting: Arc<AtomicUsize>,
     /// Remarks that were left out since the last that was not.
     left_out: AtomicUsize,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Lock<Option<JoinHandle<()>>>,
 }
 
 impl Outbox {
@@ -45,13 +47,13 @@ impl Outbox {
         };
         let writer = thread::Builder::new().name("outbox".to_owned()).spawn(write)?;
         let left_out = AtomicUsize::new(0);
-        let (messages, writer) = (Mutex::new(Some(messages)), Mutex::new(Some(writer)));
+        let (messages, writer) = (Lock::new(Some(messages)), Lock::new(Some(writer)));
         Ok(Self { messages, waiting, left_out, writer })
     }
 
     /// Sends a message, and waits for nothing. A remark is left out where too many wait.
     pub(super) fn send(&self, message: ToFront) {
-        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = self.messages.lock();
         let Some(messages) = &*messages else { return };
         if is_remark(&message) {
             if self.waiting.load(Ordering::Relaxed) >= REMARKS_MAX {
@@ -69,11 +71,11 @@ impl Outbox {
 impl Outbox {
     /// Waits until all is sent; nothing can be sent after that, even by others that have this.
     pub(super) fn finish(&self) {
-        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let messages = self.messages.lock().take();
         if let Some(messages) = messages {
             self.tell_left_out(&messages);
         }
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.writer.lock().take();
         if let Some(writer) = writer {
             let _ = writer.join();
         }

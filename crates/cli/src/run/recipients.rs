@@ -1,7 +1,8 @@
 //! The recipient of signals to the front.
 
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zfold_pool::Lock;
 
 use super::record::End;
 
@@ -19,10 +20,4 @@ pub(super) enum Recipient {
 }
 
 /// The present recipient; shared with the thread that waits for signals.
-pub(super) type Recipients = Mutex<Recipient>;
-
-/// Locks the recipients.
-pub(super) fn held(recipients: &Recipients) -> MutexGuard<'_, Recipient> {
-    // The state stays valid after a panic.
-    recipients.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(super) type Recipients = Lock<Recipient>;

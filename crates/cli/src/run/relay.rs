@@ -4,8 +4,10 @@
 //! front got and the manager did not was meant for the front alone. The two may get theirs in
 //! either order, some moments apart, so the manager waits for its own a little.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Condvar;
 use std::time::{Duration, Instant};
+
+use zfold_pool::{Lock, sound};
 
 /// How long after the front's report of a signal the manager's own may come.
 pub(super) const GRACE: Duration = Duration::from_millis(20);
@@ -16,14 +18,14 @@ const MEMORY: Duration = Duration::from_millis(200);
 /// The signals that the manager itself got.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    recent: Mutex<Vec<(i32, Instant)>>,
+    recent: Lock<Vec<(i32, Instant)>>,
     arrived: Condvar,
 }
 
 impl Own {
     /// Takes note of a signal.
     pub(super) fn note(&self, signal: i32, now: Instant) {
-        let mut recent = self.recent();
+        let mut recent = self.recent.lock();
         recent.retain(|(_, when)| now.duration_since(*when) < MEMORY);
         recent.push((signal, now));
         self.arrived.notify_all();
@@ -35,7 +37,7 @@ impl Own {
         let is_it = |(own, when): &(i32, Instant)| {
             *own == signal && told.saturating_duration_since(*when) < MEMORY
         };
-        let mut recent = self.recent();
+        let mut recent = self.recent.lock();
         loop {
             if let Some(index) = recent.iter().position(is_it) {
                 recent.swap_remove(index);
@@ -46,13 +48,8 @@ impl Own {
                 return false;
             }
             let waited = self.arrived.wait_timeout(recent, left);
-            recent = waited.unwrap_or_else(PoisonError::into_inner).0;
+            recent = sound(waited).0;
         }
-    }
-
-    fn recent(&self) -> MutexGuard<'_, Vec<(i32, Instant)>> {
-        // The state stays valid after a panic.
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,6 +15,8 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use zfold_pool::Lock;
+
 /// If blocked, these would kill without a message.
 const FAULTS: [libc::c_int; 5] =
     [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
@@ -38,13 +40,13 @@ static BEFORE_USED: AtomicBool = AtomicBool::new(false);
 /// The system's; it has no reason to refuse.
 pub(crate) fn install(resolve: fn(usize, Option<bool>) -> bool) -> io::Result<()> {
     static DONE: AtomicBool = AtomicBool::new(false);
-    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    static LOCK: Lock<()> = Lock::new(());
     // Without the lock, which might be held for ever in a forked child. Acquire pairs with the
     // Release below: the handler is there.
     if DONE.load(Ordering::Acquire) {
         return Ok(());
     }
-    let _one = LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = LOCK.lock();
     if INSTALLED.get().is_some() {
         return Ok(());
     }

@@ -24,7 +24,7 @@ const SIZE: u64 = PAGE * PAGES;
 const LEN_MAX: u64 = 3 * PAGE;
 
 fn device(variant: u8) -> Disk {
-    let codecs = [CodecKind::Lz4, CodecKind::Zstd, CodecKind::Deflate, CodecKind::Lz4Hc];
+    let codecs = [CodecKind::Lz4, CodecKind::Zstd, CodecKind::Page, CodecKind::Lz4Hc];
     let mut options = StoreOptions::new(PAGES, codecs[variant as usize & 3].into());
     options.deduplicate = variant & 4 != 0;
     options.same_filled = variant & 8 != 0;

@@ -27,7 +27,7 @@ const ROUNDS: usize = 15;
 /// Pages that a codec compresses, or decompresses, in one turn.
 const TURN: usize = 64;
 const CORPORA: [&str; 5] = ["cc1", "node", "numpy", "postgres", "rustc"];
-const CODECS: [&str; 13] = [
+const CODECS: [&str; 12] = [
     "lz4",
     "lz4hc",
     "page",
@@ -39,7 +39,6 @@ const CODECS: [&str; 13] = [
     "zstd:2",
     "zstd:3",
     "zstd:6",
-    "deflate",
     "lzo",
 ];
 

@@ -23,7 +23,7 @@
 //!   memory the machine is.
 //!
 //! # Features
-//! `zstd`, `deflate` and `lzo` are codecs, all on by default; LZ4 is always there. `testing` has
+//! `zstd` and `lzo` are codecs, both on by default; LZ4 is always there. `testing` has
 //! what tests of stores need.
 
 pub mod backing;

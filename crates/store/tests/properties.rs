@@ -17,7 +17,7 @@ use zfold_testing::Random;
 fn variant(allocator: Allocator, number: u64) -> Store {
     let page_size = [PageSize::KIB4, PageSize::KIB16][number as usize & 1];
     let pool = create("model", &PoolOptions::new(allocator).with_page_size(page_size)).unwrap();
-    let codec = [CodecKind::Lz4, CodecKind::Zstd, CodecKind::Deflate][(number as usize >> 1) % 3];
+    let codec = [CodecKind::Lz4, CodecKind::Zstd, CodecKind::Page][(number as usize >> 1) % 3];
     let mut options = StoreOptions::new(3000, codec.into());
     options.key_header = number & 8 == 0;
     options.same_filled = true;

@@ -19,8 +19,6 @@ pub enum CodecKind {
     Page,
     /// `zstd`: Zstandard frames without magic number.
     Zstd,
-    /// `deflate`: raw DEFLATE streams.
-    Deflate,
     /// `lzo`: LZO1X streams. Compression takes about 200 µs per 4 KiB page, fifty times as long as
     /// `lz4`: this codec is for comparison.
     Lzo,
@@ -28,8 +26,7 @@ pub enum CodecKind {
 
 impl CodecKind {
     /// Every codec, in the order in which they are listed to people.
-    pub const ALL: [Self; 6] =
-        [Self::Lz4, Self::Lz4Hc, Self::Page, Self::Zstd, Self::Deflate, Self::Lzo];
+    pub const ALL: [Self; 5] = [Self::Lz4, Self::Lz4Hc, Self::Page, Self::Zstd, Self::Lzo];
 
     /// Returns the name by which the codec is written.
     pub fn name(self) -> &'static str {
@@ -38,7 +35,6 @@ impl CodecKind {
             Self::Lz4Hc => "lz4hc",
             Self::Page => "page",
             Self::Zstd => "zstd",
-            Self::Deflate => "deflate",
             Self::Lzo => "lzo",
         }
     }
@@ -50,7 +46,6 @@ impl CodecKind {
             Self::Lz4Hc => Some(3..=12),
             Self::Page => Some(page::QUICK..=page::DEEP),
             Self::Zstd => Some(-7..=22),
-            Self::Deflate => Some(1..=12),
             Self::Lzo => None,
         }
     }
@@ -67,14 +62,14 @@ impl CodecKind {
     pub fn takes_dictionary(self) -> bool {
         match self {
             Self::Lz4 | Self::Lz4Hc | Self::Zstd => true,
-            Self::Page | Self::Deflate | Self::Lzo => false,
+            Self::Page | Self::Lzo => false,
         }
     }
 
     /// Returns the level used when none is given, or `None` if the codec has no levels.
     pub(crate) fn default_level(self) -> Option<i32> {
         match self {
-            Self::Lz4 | Self::Deflate => Some(1),
+            Self::Lz4 => Some(1),
             Self::Lz4Hc => Some(9),
             Self::Page => Some(page::QUICK),
             Self::Zstd => Some(-1),

@@ -1,4 +1,4 @@
-//! Page codecs: one interface over four compression libraries and the page format.
+//! Page codecs: one interface over three compression libraries and the page format.
 //!
 //! A [`CodecSpec`] names a codec and its level; [`CodecSpec::context`] makes a [`Codec`], the
 //! working memory with which one thread compresses and decompresses pages. A codec writes a bare
@@ -12,8 +12,6 @@
 //! Damage is never worse than that: it cannot panic or reach memory outside the two slices.
 
 mod contract;
-#[cfg(feature = "deflate")]
-mod deflate;
 mod dictionary;
 mod error;
 mod kind;
@@ -21,7 +19,7 @@ mod lz4;
 #[cfg(feature = "lzo")]
 mod lzo;
 mod page;
-#[cfg(all(test, feature = "zstd", feature = "deflate", feature = "lzo"))]
+#[cfg(all(test, feature = "zstd", feature = "lzo"))]
 mod tests;
 #[cfg(feature = "zstd")]
 mod zstd;
@@ -133,11 +131,9 @@ impl CodecSpec {
             (CodecKind::Page, _) => Box::new(page::Page::new(level, page_len)),
             #[cfg(feature = "zstd")]
             (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)),
-            #[cfg(feature = "deflate")]
-            (CodecKind::Deflate, _) => Box::new(deflate::Deflate::new(level)),
             #[cfg(feature = "lzo")]
             (CodecKind::Lzo, _) => Box::new(lzo::Lzo::new()),
-            #[cfg(not(all(feature = "zstd", feature = "deflate", feature = "lzo")))]
+            #[cfg(not(all(feature = "zstd", feature = "lzo")))]
             (kind, _) => return Err(CodecError::NotBuilt(kind)),
         })
     }

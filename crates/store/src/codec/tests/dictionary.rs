@@ -3,14 +3,15 @@
 use super::*;
 
 /// Trained on every eighth page of every corpus.
-static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
+pub(super) static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
     let samples: Vec<&[u8]> =
         IMAGES.iter().flat_map(|image| image.chunks_exact(4096).step_by(8)).collect();
     Dictionary::train(&samples, 32 * 1024).unwrap()
 });
 
-/// The trained dictionary, and bytes that no trainer has seen, of every length that matters.
-fn dictionaries() -> Vec<Dictionary> {
+/// Returns the trained dictionary, and bytes that no trainer has seen, of each length that
+/// matters.
+pub(super) fn dictionaries() -> Vec<Dictionary> {
     let mut random = Random::new(11);
     let mut dictionaries = vec![TRAINED.clone()];
     for len in [1, 3, 8, 4096, 65535, 65536, 65537, MAX_DICTIONARY_LEN] {
@@ -23,57 +24,12 @@ fn dictionaries() -> Vec<Dictionary> {
     dictionaries
 }
 
-fn able() -> impl Iterator<Item = CodecSpec> {
+pub(super) fn able() -> impl Iterator<Item = CodecSpec> {
     specs().into_iter().filter(|spec| spec.kind().takes_dictionary())
 }
 
 fn context(spec: CodecSpec, dictionary: &Dictionary) -> Box<dyn Codec> {
     spec.context_with(4096, Some(dictionary)).unwrap()
-}
-
-#[test]
-fn pages_round_trip_with_a_dictionary() {
-    for spec in able() {
-        for dictionary in dictionaries() {
-            let mut codec = context(spec, &dictionary);
-            for page in sample(4096).step_by(16) {
-                assert_round_trip(&mut *codec, page);
-            }
-        }
-    }
-}
-
-#[test]
-fn pages_of_any_length_round_trip_with_a_dictionary() {
-    let mut random = Random::new(12);
-    for spec in able() {
-        for page_len in [1, 5, 255, 4096, 4097, 16384, 65536] {
-            let mut codec = spec.context_with(page_len, Some(&TRAINED)).unwrap();
-            assert_round_trip(&mut *codec, &vec![0; page_len]);
-            assert_round_trip(&mut *codec, &random.bytes(page_len));
-            assert_round_trip(&mut *codec, &IMAGES[4][4096..4096 + page_len]);
-        }
-    }
-}
-
-#[test]
-fn output_depends_on_page_and_dictionary_alone() {
-    let noise = noise(13, 4096);
-    for spec in able() {
-        let mut used = context(spec, &TRAINED);
-        for (at, page) in sample(4096).step_by(12).enumerate() {
-            if at % 4 == 3 {
-                // One that does not fit, which leaves a stream in the middle of a block.
-                assert_eq!(used.compress(&noise, &mut [0; 2048]), None);
-            }
-            let (mut from_used, mut from_new) = ([0; 8192], [0; 8192]);
-            let len = used.compress(page, &mut from_used);
-            // An equal dictionary, not the same one.
-            let equal = Dictionary::new(TRAINED.bytes().to_vec()).unwrap();
-            assert_eq!(context(spec, &equal).compress(page, &mut from_new), len);
-            assert!(from_used == from_new, "{spec}");
-        }
-    }
 }
 
 #[test]
@@ -114,42 +70,6 @@ fn a_wrong_dictionary_stays_in_bounds() {
 }
 
 #[test]
-fn damaged_bytes_stay_in_bounds_with_a_dictionary() {
-    let mut random = Random::new(15);
-    for spec in defaults().filter(|spec| spec.kind().takes_dictionary()) {
-        for dictionary in dictionaries() {
-            let mut codec = context(spec, &dictionary);
-            for page in sample(4096).step_by(40) {
-                let mut out = [0; 8192];
-                let len = codec.compress(page, &mut out).unwrap();
-                for _ in 0..50 {
-                    let mut damaged = out[..len].to_vec();
-                    damaged[random.index(len)] ^= 1 << random.index(8);
-                    damaged.truncate(1 + random.index(2 * len));
-                    let _ = decode_damaged(&mut *codec, &damaged);
-                }
-                assert_round_trip(&mut *codec, page);
-            }
-        }
-    }
-}
-
-#[test]
-fn short_output_is_refused_with_a_dictionary() {
-    for spec in able() {
-        let mut codec = context(spec, &TRAINED);
-        for page in sample(4096).step_by(60) {
-            let needed = codec.compress(page, &mut [0; 8192]).unwrap();
-            for short in (0..needed).rev().step_by(needed / 20 + 1) {
-                let mut out = Guarded::new(short);
-                assert_eq!(codec.compress(page, out.inner()), None, "{spec} in {short} bytes");
-                out.assert_intact();
-            }
-        }
-    }
-}
-
-#[test]
 fn working_memory_with_a_dictionary_is_allocated_at_once() {
     for spec in able() {
         let mut codec = context(spec, &TRAINED);
@@ -164,7 +84,7 @@ fn working_memory_with_a_dictionary_is_allocated_at_once() {
 
 #[test]
 fn codecs_without_dictionaries_refuse_one_by_name() {
-    for kind in [CodecKind::Deflate, CodecKind::Lzo] {
+    for kind in [CodecKind::Page, CodecKind::Lzo] {
         let error = CodecSpec::from(kind).context_with(4096, Some(&TRAINED)).unwrap_err();
         assert_eq!(error, CodecError::NoDictionaries(kind));
         let expected =

@@ -154,7 +154,7 @@ fn bucket_label(exponent: u32) -> String {
 ///
 /// # Panics
 /// When that is beyond 64 bits.
-pub fn power_label(exponent: u32) -> String {
+fn power_label(exponent: u32) -> String {
     const SUFFIXES: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mantissa = 1u64 << (exponent % 10);
     format!("{mantissa}{}", SUFFIXES[(exponent / 10) as usize])
@@ -170,11 +170,6 @@ mod tests {
             latency.record(Duration::from_nanos(ns));
         }
         latency
-    }
-
-    #[test]
-    fn summary_of_nothing_is_zero() {
-        assert_eq!(Latency::new().summary(), Summary::default());
     }
 
     #[test]
@@ -231,11 +226,6 @@ mod tests {
     fn buckets_have_no_gaps() {
         assert_eq!(times(&[2, 3, 8]).buckets(), [(1, 2), (2, 0), (3, 1)]);
         assert_eq!(Latency::new().buckets(), []);
-    }
-
-    #[test]
-    fn drawing_of_nothing_is_empty() {
-        assert_eq!(Latency::new().drawing(), "");
     }
 
     #[test]

@@ -307,18 +307,6 @@ fn an_unpublished_object_that_is_refused_stays() {
     }
 }
 
-/// A kernel bug to avoid: reading past the payload into bytes that were never written.
-#[test]
-fn a_read_has_exactly_the_bytes_of_the_object() {
-    for allocator in Allocator::ALL {
-        let pool = create("exact", &options(allocator, PageSize::KIB4)).unwrap();
-        let old = pool.insert(&[0xAA; 100]).unwrap();
-        pool.free(old).unwrap();
-        let new = pool.insert(&[0x55; 77]).unwrap();
-        assert_eq!(&*pool.read(new).unwrap(), &[0x55; 77]);
-    }
-}
-
 /// A panic in an evict hook must not leave the page out of use for ever.
 #[test]
 fn a_hook_that_panics_loses_nothing() {

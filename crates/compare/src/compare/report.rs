@@ -388,31 +388,6 @@ mod tests {
     }
 
     #[test]
-    fn plain_table_fits_100_columns() {
-        let mut records = three();
-        for record in &mut records {
-            record.pages = 65536;
-            record.sizes.same_filled = 0;
-            record.sizes.payload_bytes = 123 << 20;
-            record.sizes.metadata_bytes = 123 << 10;
-            record.sizes.rejected = 12345;
-            record.sizes.raw = 12345;
-            record.store_ns = Summary {
-                p50: 1_230,
-                p90: 12_345,
-                p99: 123_456,
-                p999: 1_234_567,
-                max: 12_345_678,
-                mean: 0,
-            };
-            record.load_ns = record.store_ns;
-        }
-        let text = table(&records, None);
-        let tables = text.strip_suffix(&format!("{}\n", conclusion(&records))).expect("at the end");
-        assert!(tables.lines().all(|line| line.len() <= 100), "{text}");
-    }
-
-    #[test]
     fn conclusion_names_the_smallest() {
         // In use are 8192 of the pool, 512 of metadata and a page that was not kept.
         let expected = "On these 10 pages (40.0 KiB) the best choice is zsmalloc with lz4: it \
@@ -438,18 +413,6 @@ mod tests {
     fn conclusion_admits_that_nothing_is_saved() {
         let text = conclusion(&[record("a", "zbud", 1 << 20)]);
         assert_eq!(text, "On these 10 pages (40.0 KiB) no choice saves memory.");
-    }
-
-    #[test]
-    fn json_has_the_schema_and_plain_numbers() {
-        let document: Value = serde_json::from_str(&json(&three())).expect("JSON");
-        assert_eq!(document["schema"], SCHEMA);
-        let first = &document["records"][0];
-        assert_eq!(first["pool_bytes"], 16384);
-        assert_eq!((&first["chain"], &first["chooser"]), (&Value::Null, &Value::Null));
-        assert_eq!(first["store_ns"]["p50"], first["store_ns"]["max"]);
-        assert_eq!(document["records"][2]["chain"], 8);
-        assert_eq!(first.get("stores"), None);
     }
 
     #[test]

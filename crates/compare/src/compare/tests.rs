@@ -58,22 +58,6 @@ fn several_inputs_share_a_pool_first() {
 }
 
 #[test]
-fn same_seed_gives_the_same_sizes_and_another_seed_others() {
-    // With a heap for each CPU, sizes depend on where the thread runs.
-    let locking = Some(Locking::PoolLock);
-    let sizes = |seed| {
-        let records = run(&Plan { seed, locking, ..plan() }, &[pages("a", 128, 4096)], &|_| ());
-        let figures = |record: &Record| {
-            let sizes = record.sizes;
-            (sizes.pool_bytes, sizes.pool_bytes_half_freed, sizes.pool_bytes_refilled)
-        };
-        records.expect("no fault").iter().map(figures).collect::<Vec<_>>()
-    };
-    assert_eq!(sizes(5), sizes(5));
-    assert_ne!(sizes(5), sizes(6));
-}
-
-#[test]
 fn figures_are_of_the_points_they_name() {
     for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
         let plan = Plan { page_size, threads: 2, ..plan() };
@@ -98,17 +82,6 @@ fn repeats_add_their_times() {
     let plan = Plan { repeat: 3, ..plan() };
     let records = run(&plan, &[pages("a", 16, 4096)], &|_| ()).expect("no fault");
     assert!(records.iter().all(|record| record.loads.count() == 3 * 32));
-}
-
-#[test]
-fn limit_that_keeps_all_out_is_a_fault() {
-    let plan = Plan { limit_bytes: Some(1), ..plan() };
-    let bytes = b"some text, and more of it. ".repeat(1000)[..4096 * 4].to_vec();
-    let input = PageSet::new("text", 4096, bytes).expect("whole pages");
-    let error = run(&plan, &[input], &|_| ()).expect_err("nothing fits");
-    assert!(matches!(error.fault, Fault::LimitTooLow { limit_bytes: 1 }));
-    let text = "text in zbud with lz4: no page fits under the limit of 1 bytes";
-    assert_eq!(error.to_string(), text);
 }
 
 #[test]

@@ -12,12 +12,10 @@
 //! found. Here the tables of cells and records can always be read, and a pinned object keeps its
 //! zspage.
 
-use std::ops::Range;
-
-use super::{Design, Shared, heaps_by_class};
+use super::{Design, Shared};
 use crate::handle::Handle;
-use crate::pool::{AllocError, HandleError};
-use crate::zsmalloc::heap::{Emptied, Taken};
+use crate::pool::HandleError;
+use crate::zsmalloc::heap::Emptied;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -32,15 +30,6 @@ impl Design for ClassIndex {
         Self
     }
 
-    fn heaps(classes: usize, _: usize) -> Vec<Range<usize>> {
-        heaps_by_class(classes)
-    }
-
-    #[inline]
-    fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError> {
-        shared.alloc_from(class, len, || shared.slots[class].heap.lock())
-    }
-
     #[inline]
     fn free(&self, shared: &Shared, handle: Handle) -> Result<Option<Emptied>, HandleError> {
         let cell = shared.cell(handle)?;
@@ -48,9 +37,5 @@ impl Design for ClassIndex {
         let heap = shared.slots[place.class].heap.lock();
         let mut heap = heap.inspect_err(|_| cell.publish(place))?;
         Ok(shared.give(&mut heap, handle, cell, place))
-    }
-
-    fn heaps_of(&self, _: &Shared, class: usize) -> Range<usize> {
-        class..class + 1
     }
 }

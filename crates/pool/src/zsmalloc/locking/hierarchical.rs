@@ -11,18 +11,16 @@
 //! The migrate lock keeps handles from changing while they are looked up. Its count of readers
 //! is what all CPUs write to.
 
-use std::ops::Range;
-
-use super::{Design, ForMoves, Shared, heaps_by_class};
+use super::{Design, ForMoves, Shared};
 use crate::handle::Handle;
 use crate::options::Release;
-use crate::pool::{AllocError, HandleError};
+use crate::pool::HandleError;
 use crate::sync::order::Rank;
 use crate::sync::rw::RwLock;
 use crate::sync::spin::Dead;
 use crate::sync::stat::LockStat;
 use crate::zsmalloc::cell::Place;
-use crate::zsmalloc::heap::{Emptied, Taken};
+use crate::zsmalloc::heap::Emptied;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -38,15 +36,6 @@ impl Design for Hierarchical {
 
     fn new(_: usize) -> Self {
         Self { migrate: RwLock::new(Rank::Migrate) }
-    }
-
-    fn heaps(classes: usize, _: usize) -> Vec<Range<usize>> {
-        heaps_by_class(classes)
-    }
-
-    #[inline]
-    fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError> {
-        shared.alloc_from(class, len, || shared.slots[class].heap.lock())
     }
 
     #[inline]
@@ -78,10 +67,6 @@ impl Design for Hierarchical {
     fn lock_for_moves<'a>(&'a self, shared: &'a Shared, heap: usize) -> Result<ForMoves<'a>, Dead> {
         let migrate = self.migrate.write();
         Ok(ForMoves { heap: shared.slots[heap].heap.lock()?, _migrate: Some(migrate) })
-    }
-
-    fn heaps_of(&self, _: &Shared, class: usize) -> Range<usize> {
-        class..class + 1
     }
 
     fn watch(&self, on: bool) {

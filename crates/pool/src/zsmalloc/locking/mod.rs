@@ -59,11 +59,16 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
     /// Returns the design for a pool with these heaps.
     fn new(heaps: usize) -> Self;
 
-    /// Returns the classes of each heap.
-    fn heaps(classes: usize, cpus: usize) -> Vec<Range<usize>>;
+    /// Returns the classes of each heap: one each if the design does not say otherwise.
+    fn heaps(classes: usize, _cpus: usize) -> Vec<Range<usize>> {
+        (0..classes).map(|class| class..class + 1).collect()
+    }
 
-    /// Takes an object of `len` bytes of `class`.
-    fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError>;
+    /// Takes an object of `len` bytes of `class`, from the class's own heap.
+    #[inline]
+    fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError> {
+        shared.alloc_from(class, len, || shared.slots[class].heap.lock())
+    }
 
     /// Pins a live object, for a read; without a lock if the design does not say otherwise.
     #[inline]
@@ -86,7 +91,9 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
     }
 
     /// Returns the heaps that have zspages of `class`.
-    fn heaps_of(&self, shared: &Shared, class: usize) -> Range<usize>;
+    fn heaps_of(&self, _: &Shared, class: usize) -> Range<usize> {
+        class..class + 1
+    }
 
     /// Brings the zspages with room of `class` together in one heap, if it has several, and
     /// returns that.
@@ -99,11 +106,6 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
 
     /// Adds the statistics of these.
     fn stats(&self, _: &mut Vec<LockStat>) {}
-}
-
-/// A heap for each class.
-fn heaps_by_class(classes: usize) -> Vec<Range<usize>> {
-    (0..classes).map(|class| class..class + 1).collect()
 }
 
 /// A heap locked for compaction.

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 
 use crate::buddy::z3fold::Z3fold;
-use crate::conformance::{CHECKS, Model, Op};
+use crate::conformance::{CHECKS, Op};
 use crate::create::create;
 use crate::memory::arena::Arena;
 use crate::memory::source::{HeapPages, HookedPages, PageSource};
@@ -120,21 +120,6 @@ fn a_handle_of_one_shard_is_stale_in_all_others() {
     handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
 }
 
-#[test]
-fn a_shard_without_memory_sends_allocations_to_the_others() {
-    for upkeep in [Upkeep::Inline, Upkeep::Workers] {
-        let pool = sharded(3, 10, upkeep);
-        HOME.set(Some((1, 0)));
-        let handles: Vec<_> = std::iter::from_fn(|| pool.insert(&[7; 4096]).ok()).collect();
-        assert_eq!(objects(&pool), [10; 3]);
-        assert!(matches!(pool.insert(&[7; 4096]), Err(AllocError::NoMemory(_))));
-        pool.free(handles[0]).unwrap();
-        assert!(pool.insert(&[7; 4096]).is_ok());
-        HOME.set(None);
-        pool.check();
-    }
-}
-
 /// Pages of three objects, of which the first two are freed: all wait, fewer than wake the
 /// worker.
 fn let_pages_wait(pool: &Sharded<Z3fold>, cpu: usize) -> Vec<Handle> {
@@ -170,14 +155,6 @@ fn what_was_put_off_shows_in_no_counter_and_is_done_by_compaction() {
     assert_eq!(pool.used.now(), PageCount(10));
     assert_eq!(pool.stats().pages, PageCount(4), "stats does what waits");
     pool.check();
-}
-
-#[test]
-fn a_compaction_that_is_told_to_stop_leaves_the_rest() {
-    let pool = sharded(2, PAGES, Upkeep::Workers);
-    let_pages_wait(&pool, 1);
-    assert_eq!(pool.compact_until(u64::MAX, &AtomicBool::new(true)), 0);
-    assert_eq!(pool.compact(u64::MAX), 6);
 }
 
 #[test]
@@ -340,22 +317,4 @@ fn check_and_free(pool: &Sharded<Z3fold>, handle: Handle, len: usize) {
     assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == (len % 251) as u8));
     drop(bytes);
     pool.free(handle).unwrap();
-}
-
-#[test]
-fn one_shard_packs_as_the_pool_lock_does() {
-    let used = Arc::new(UsedPages::default());
-    let arena = |pages: usize| Arena::new(HeapPages.reserve(pages * 4096).unwrap(), PageSize::KIB4);
-    let records = || HeapPages.reserve(Z3fold::records_range_bytes(PAGES)).unwrap();
-    let core = Z3fold::new(arena(PAGES).counted_in(Arc::clone(&used)), records(), false);
-    let one = Sharded::new("one", vec![core], used, Contexts::Single, Upkeep::Inline);
-    let plain = Z3fold::new(arena(PAGES), records(), false);
-    let plain = Locked::new("plain", plain, false, Contexts::Single);
-    let (mut a, mut b) = (Model::new(&one), Model::new(&plain));
-    for op in Op::random(7, one.len_max()).take(if cfg!(miri) { 300 } else { 20_000 }) {
-        a.apply(&op);
-        b.apply(&op);
-        assert_eq!(one.stats(), plain.stats());
-    }
-    assert!(one.stats().pages_peak > PageCount(20), "{:?}", one.stats());
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use zfold_compare::proc::{Stat, bytes};
 
 use super::view::{Shown, View};
-use super::work::{Held, NAME, Said};
+use super::work::{Held, Message, NAME};
 use crate::control::client::Client;
 use crate::control::state::RunState;
 use crate::shared::exit::Failure;
@@ -115,12 +115,14 @@ impl Started {
             // At the end there is nothing, which is no word of the program either.
             let _ = self.stdout.read_line(&mut line);
             match serde_json::from_str(&line) {
-                Ok(Said::Process(number)) => process = number,
-                Ok(Said::Progress(share, held)) if view.is_seen() => {
+                Ok(Message::Process(number)) => process = number,
+                Ok(Message::Progress(share, held)) if view.is_seen() => {
                     view.show(name, self.shown(share, limit, process, held));
                 }
-                Ok(Said::Progress(..)) => {}
-                Ok(Said::Done { checksum, held }) => return self.measure(process, checksum, held),
+                Ok(Message::Progress(..)) => {}
+                Ok(Message::Done { checksum, held }) => {
+                    return self.measure(process, checksum, held);
+                }
                 Err(_) => return Err(self.failure(name)),
             }
         }

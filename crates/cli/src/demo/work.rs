@@ -9,7 +9,7 @@ use zfold_compare::rng::SplitMix64;
 use zfold_region::{MemoryOptions, Region};
 use zfold_store::CodecKind;
 
-use super::page::{PAGE, fill, update, verified};
+use super::page::{PAGE, Samples, update, verified};
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::size::parse_size;
 
@@ -25,7 +25,7 @@ const ANYWHERE: u64 = 8;
 /// The program's messages, one line each.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum Message {
     /// It is this process.
     Process(u32),
     /// The share of the work that is done, and the contents of a region.
@@ -60,7 +60,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<(), Failure> {
     let (size, limit) = (number(0).map_err(refused)?, number(1).map_err(refused)?);
     let len = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let size = len(size.unwrap_or_default());
-    say(&Said::Process(std::process::id()))?;
+    say(&Message::Process(std::process::id()))?;
     let done = match limit {
         None => work_on(Memory::Plain(zeros(size)?))?,
         Some(limit) => {
@@ -107,8 +107,8 @@ impl Memory {
     }
 }
 
-fn work_on(mut memory: Memory) -> Result<Said, Failure> {
-    let pages = (memory.bytes().len() / PAGE) as u64;
+fn work_on(mut memory: Memory) -> Result<Message, Failure> {
+    let (samples, pages) = (Samples::new(), (memory.bytes().len() / PAGE) as u64);
     let mut peak = Held::default();
     let mut last = Instant::now();
     let mut chance = SplitMix64::new(pages);
@@ -122,7 +122,7 @@ fn work_on(mut memory: Memory) -> Result<Said, Failure> {
         };
         let page = &mut memory.bytes()[number as usize * PAGE..][..PAGE];
         if step < pages {
-            fill(page, number);
+            samples.fill(page, number);
         } else {
             let sum = verified(page);
             let sum = sum.ok_or_else(|| Failure::new(format!("page {number} has changed")))?;
@@ -137,11 +137,11 @@ fn work_on(mut memory: Memory) -> Result<Said, Failure> {
             last = Instant::now();
             let held = memory.held();
             peak = held.map_or(peak, |held| peak.most(held));
-            say(&Said::Progress(step as f64 / (3 * pages) as f64, held))?;
+            say(&Message::Progress(step as f64 / (3 * pages) as f64, held))?;
         }
     }
     let held = memory.held().map(|held| peak.most(held));
-    Ok(Said::Done { checksum, held })
+    Ok(Message::Done { checksum, held })
 }
 
 impl Held {
@@ -153,7 +153,7 @@ impl Held {
     }
 }
 
-fn say(said: &Said) -> Result<(), Failure> {
+fn say(said: &Message) -> Result<(), Failure> {
     let line = serde_json::to_string(said).expect("numbers are JSON") + "\n";
     match exit::write_part(Form::Data, &line)? {
         true => Ok(()),

@@ -137,17 +137,7 @@ fn may_be_run(path: &Path) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use clap::ValueEnum as _;
-
     use super::*;
-
-    #[test]
-    fn every_shell_has_a_script() {
-        for shell in Shell::value_variants() {
-            assert!(Shells::builtins().completer(&shell.to_string()).is_some(), "{shell}");
-        }
-        assert!(BASH.contains(ASKED));
-    }
 
     #[test]
     fn a_program_is_named_once() {

@@ -18,7 +18,7 @@ use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::far::FarReport;
-use crate::shared::figures::{in_table, rows, told};
+use crate::shared::figures::{formatted, in_table, rows};
 use crate::shared::table::{Row, size, table};
 use crate::watched::rates::Since;
 
@@ -26,22 +26,23 @@ use crate::watched::rates::Since;
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     match args.target.pid {
         Some(pid) => {
-            let told = |state: &RunState, since: Option<Since<'_, RunState>>| of_run(state, since);
-            repeat(args, &mut Client::of_run(pid)?, run_state::SCHEMA, told)
+            let format =
+                |state: &RunState, since: Option<Since<'_, RunState>>| of_run(state, since);
+            repeat(args, &mut Client::of_run(pid)?, run_state::SCHEMA, format)
         }
         None => {
-            let told = |report: &Report, since: Option<Since<'_, Report>>| tables(report, since);
-            repeat(args, &mut Client::connect(&args.target)?, SCHEMA, told)
+            let format = |report: &Report, since: Option<Since<'_, Report>>| tables(report, since);
+            repeat(args, &mut Client::connect(&args.target)?, SCHEMA, format)
         }
     }
 }
 
-/// Requests a state at each interval, and writes it as `told` formats it, with the previous one.
+/// Requests a state at each interval, and writes it as `format` makes it, with the previous one.
 fn repeat<T: DeserializeOwned>(
     args: &StatArgs,
     client: &mut Client,
     schema: &str,
-    told: impl Fn(&T, Option<Since<'_, T>>) -> String,
+    format: impl Fn(&T, Option<Since<'_, T>>) -> String,
 ) -> Result<(), Failure> {
     let mut before: Option<(T, Instant)> = None;
     loop {
@@ -55,7 +56,7 @@ fn repeat<T: DeserializeOwned>(
                     ))
                 })?;
                 let since = before.as_ref().and_then(|(old, then)| Since::new(old, *then, at));
-                let text = told(&now, since);
+                let text = format(&now, since);
                 before = Some((now, at));
                 text
             }
@@ -74,12 +75,12 @@ fn repeat<T: DeserializeOwned>(
 /// Returns the figures of a table, with the rates of those that have one.
 fn in_rows<F: Figures>(table: &str, now: &F, since: Option<Since<'_, F>>) -> Vec<Row> {
     rows::<F>(Doc::State, table, |figure| {
-        let value = told(figure.unit, (figure.of)(now));
+        let value = formatted(figure.unit, (figure.of)(now));
         let Some(since) = since else { return value };
         // Figures without a rate are in the column of totals.
         let rate = match figure.kind {
             Kind::Counter => {
-                let rate = told(figure.unit, since.rate(now, figure.of).round() as u64);
+                let rate = formatted(figure.unit, since.rate(now, figure.of).round() as u64);
                 rate.trim_end().to_owned() + "/s"
             }
             Kind::Gauge => String::new(),
@@ -185,7 +186,7 @@ fn failed(disk: &DiskReport) -> Vec<Row> {
 fn failures<F: Figures>(of: &F) -> impl Iterator<Item = Row> {
     in_table::<F>(Doc::State, FAILED).filter_map(|(field, figure)| {
         let number = (figure.of)(of);
-        (number > 0).then(|| (field.label, told(figure.unit, number), figure.meaning))
+        (number > 0).then(|| (field.label, formatted(figure.unit, number), figure.meaning))
     })
 }
 

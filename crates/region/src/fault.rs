@@ -210,7 +210,7 @@ impl Core {
         let mut returns = Returns::from_bits(self.returns.load(Ordering::Relaxed));
         for key in key..key + pages {
             let past = match was.is_away() {
-                true => returns.back(self.past(key).0, key.into(), now),
+                true => returns.refaulted(self.past(key).0, key.into(), now),
                 false => Past::first(now),
             };
             self.remember(key, past, past.rounds());

@@ -184,23 +184,23 @@ impl Returns {
         u32::from(self.in_time) << 16 | u32::from(self.all)
     }
 
-    /// A page comes back; returns what is to be remembered of it. Its number decides whom it shares
-    /// its luck with.
-    pub fn back(&mut self, past: Past, page: u64, now: Era) -> Past {
-        let back = past.returned(now);
+    /// A page was loaded again; returns what is to be remembered of it. Pages of a group (`page` /
+    /// [`GROUP`]) draw the same odds.
+    pub fn refaulted(&mut self, past: Past, page: u64, now: Era) -> Past {
+        let refaulted = past.returned(now);
         if past == Past::UNKNOWN {
-            return back;
+            return refaulted;
         }
         let in_time = now.since(past.at()) < IN_TIME;
         if page.is_multiple_of(SAMPLED) {
             self.count(in_time);
         }
         if !self.are_alike(in_time) || (!in_time && past.heat() > 0) {
-            return back;
+            return refaulted;
         }
         let odds = if in_time { IN_TIME_ODDS } else { LATE_ODDS };
         let heat = match draw(page / GROUP, now.0 / ERAS).is_multiple_of(odds) {
-            true => back.heat().max(KEPT),
+            true => refaulted.heat().max(KEPT),
             false => past.heat(),
         };
         Past::new(heat, now)
@@ -314,12 +314,12 @@ mod tests {
         let left = Past::first(era(1)).left(era(1));
         for page in 0..100 * SAMPLED * u64::from(REMEMBERED) / 10 {
             let distance = if page / SAMPLED % 100 < in_time { 1 } else { LOST };
-            returns.back(left, page, era(1 + distance));
+            returns.refaulted(left, page, era(1 + distance));
         }
         for page in (0..groups).map(|group| group * GROUP) {
             let is_kept = |page| {
                 let past = Past::new(0, era(100)).left(era(100));
-                returns.clone().back(past, page, era(100 + distance)).heat() >= KEPT
+                returns.clone().refaulted(past, page, era(100 + distance)).heat() >= KEPT
             };
             kept += usize::from(is_kept(page));
             torn += usize::from(is_kept(page) != is_kept(page + GROUP - 1));
@@ -342,7 +342,7 @@ mod tests {
         // Nothing is known yet.
         let mut returns = Returns::default();
         let late =
-            (0..900).map(|page| returns.back(Past::first(era(1)), page, era(1 + LOST)).heat());
+            (0..900).map(|page| returns.refaulted(Past::first(era(1)), page, era(1 + LOST)).heat());
         assert_eq!(late.sum::<u16>(), 0);
         assert_eq!(Returns::from_bits(returns.bits()), returns);
     }
@@ -353,7 +353,7 @@ mod tests {
         let heats: Vec<_> = (0..100)
             .map(|group| {
                 let past = Past::new(1, era(1)).left(era(1));
-                returns.back(past, group * GROUP + 1, era(2)).heat()
+                returns.refaulted(past, group * GROUP + 1, era(2)).heat()
             })
             .collect();
         assert!(heats.iter().all(|&heat| heat == 1 || heat == KEPT), "{heats:?}");

@@ -139,7 +139,7 @@ fn misses(rule: Rule, touches: &[usize], most: usize) -> usize {
         let now = clock.now();
         past[page] = match is_first {
             true => Past::first(now),
-            false => returns.back(past[page], page as u64, now),
+            false => returns.refaulted(past[page], page as u64, now),
         };
         rounds[page] = match rule {
             Rule::Fifo => 0,

@@ -24,11 +24,11 @@ This needs the rights of zfold run (see zfold check), and the right to trace the
 1, as on Ubuntu, or 2, root is needed; where it is 3, no process may trace. Capabilities of zfold's
 file (setcap) do not count, since any user can execute it.
 
-For good: a manager in the background holds the memory of the processes from then on. It ends with
-the last of them; if it is killed, the kernel kills them. No debugger can attach to them. A seccomp
-filter stays, and where they lack CAP_SYS_ADMIN, no_new_privs: setuid programs that they start later
-run with the rights of the process that starts them. zfold cannot let go of them again; with a
-higher limit (zfold ctl) their memory comes back as they use it.
+This cannot be undone: from now on a background process, the manager, holds part of their memory. It
+ends with the last of them; if it is killed, the kernel kills them. No debugger can attach to them.
+They keep a seccomp filter, and where they lack CAP_SYS_ADMIN, no_new_privs: setuid programs that
+they start later run with the rights of the process that starts them. zfold cannot detach; with a
+higher limit (zfold ctl) it loads their memory as they use it.
 
 Refused, with nothing changed: a process that is already traced, by a debugger or by zfold; a
 process of another user; one in a sandbox whose filter forbids attaching; an ancestor of zfold; a
@@ -41,7 +41,7 @@ const MEMORY: &str = "Memory";
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AttachArgs {
     /// Most anonymous memory that the processes and their descendants may have resident; 4MiB or
-    /// more. Compressed pages come on top. auto: what is left below the limit of the cgroup in
+    /// more. Compressed pages come on top. auto: what is free below the limit of the cgroup in
     /// which zfold runs.
     #[arg(long, value_name = "SIZE|auto", help_heading = MEMORY)]
     pub(crate) limit: Limit,
@@ -53,7 +53,7 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) yes: bool,
 
-    /// Stay until the last process has ended. Otherwise zfold returns when the limit is kept, or
+    /// Wait until the last process has ended. Otherwise zfold returns when the limit is kept, or
     /// after five seconds. Interrupting it changes nothing for the processes.
     #[arg(long)]
     pub(crate) wait: bool,

@@ -55,7 +55,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,
 
-    /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:9
+    /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, lzo; zstd:9
     /// [default: lz4,zstd,page; with --preset, lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     #[arg(add = complete::codecs())]
@@ -118,66 +118,4 @@ pub(crate) struct CompareArgs {
     /// Draw histograms of store and load times, by powers of two, above the tables.
     #[arg(long, help_heading = "Output")]
     pub(crate) histogram: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::super::{Args, Command};
-    use super::*;
-
-    fn compare(arguments: &[&str]) -> Result<CompareArgs, clap::Error> {
-        let line = ["zfold", "compare"].iter().chain(arguments);
-        match Args::try_parse_from(line)?.command {
-            Command::Compare(args) => Ok(*args),
-            other => panic!("not a comparison: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn nothing_typed_is_the_default() {
-        let args = compare(&[]).expect("valid");
-        assert!(args.pages.is_empty() && args.allocators.is_empty() && args.codecs.is_empty());
-        assert_eq!((args.sample, args.repeat, args.seed), (256 << 20, 1, Xorshift64::SEED));
-        assert_eq!((args.format, args.histogram), (Format::Table, false));
-        assert_eq!((args.chain, args.threads, args.limit), (None, None, None));
-    }
-
-    #[test]
-    fn lists_are_split_at_commas() {
-        let args = compare(&["--allocators", "zbud,zsmalloc", "--codecs", "lz4,zstd:3"]);
-        let args = args.expect("valid");
-        assert_eq!(args.allocators, [Allocator::Zbud, Allocator::Zsmalloc]);
-        let codecs: Vec<String> = args.codecs.iter().map(ToString::to_string).collect();
-        assert_eq!(codecs, ["lz4", "zstd:3"]);
-    }
-
-    #[test]
-    fn page_size_has_two_spellings() {
-        for typed in ["16384", "16KiB"] {
-            let args = compare(&["--page-size", typed]).expect("valid");
-            assert_eq!(args.page_size, Some(PageSize::KIB16));
-        }
-    }
-
-    #[test]
-    fn values_out_of_range_are_refused() {
-        for wrong in [
-            ["--chain", "3"],
-            ["--chain", "17"],
-            ["--chooser", "best"],
-            ["--page-size", "8KiB"],
-            ["--threads", "0"],
-            ["--repeat", "0"],
-            ["--limit", "64X"],
-            ["--sample", "1GB"],
-            ["--preset", "linux-2.4"],
-            ["--format", "xml"],
-            ["--pid", "-1"],
-            ["--seed", "x"],
-        ] {
-            assert!(compare(&wrong).is_err(), "{wrong:?}");
-        }
-    }
 }

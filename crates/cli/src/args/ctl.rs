@@ -116,11 +116,11 @@ pub(crate) enum CtlCommand {
         /// The new size, such as 128GiB.
         size: String,
     },
-    /// Page out all memory of a run that can leave (with --pid).
+    /// Evict all memory of a run that can be compressed (with --pid).
     PageOut,
-    /// Stop all processes of a run where they are; page-out works meanwhile (with --pid).
+    /// Stop all processes of a run; page-out works meanwhile (with --pid).
     Pause,
-    /// Let the processes of a paused run go on (with --pid).
+    /// Let the processes of a paused run continue (with --pid).
     Resume,
     /// Drop all contents of a device that no client uses.
     Reset,

@@ -119,7 +119,7 @@ settings! {
         #[serde(deserialize_with = "text")]
         max_size: Option<Size>,
 
-        /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep, zstd:3
+        /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep, zstd:3
         /// [default: page; lz4 with --dictionary].
         #[arg(long, add = complete::codecs(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
@@ -177,12 +177,12 @@ settings! {
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
 
-        /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which old
-        /// pages move from the backing file.
+        /// Move old pages from the backing file to PLACE on other machines: redis://HOST,..,
+        /// s3://BUCKET/PATH or nbd://HOST/EXPORT.
         #[arg(long, value_name = "PLACE", help_heading = COLD)]
         far: Option<PathBuf>,
 
-        /// Time a page stays in the backing file before it moves to --far, such as 1h
+        /// Time zfold keeps a page in the backing file before it moves it to --far, such as 1h
         /// [default: 10min].
         #[arg(long, value_name = "DURATION", help_heading = COLD)]
         #[serde(deserialize_with = "text")]

@@ -42,7 +42,7 @@ then on. A second signal ends it at once, and guests wait for ever.
 
 It runs three processes: one keeps the guests' descriptors, one serves the guests, and one waits
 with a copy of the images. If the second is lost, for whatever reason, the third takes over, and
-guests go on after a moment.
+guests continue after a moment.
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -51,7 +51,7 @@ Examples:
   Save a machine whose memory has shared=on; it ends when it is saved:
     zfold guest receive vm
     ch-remote --api-socket=API send-migration destination_url=unix:SOCKET,local=on
-  with the socket that the first command has printed. If it fails, the machine goes on.
+  with the socket that the first command has printed. If it fails, the machine continues.
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -253,7 +253,7 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
 
-    /// Codec, optionally with a level: lz4, page, lz4hc, zstd, deflate, lzo; zstd:3.
+    /// Codec, optionally with a level: lz4, page, lz4hc, zstd, lzo; zstd:3.
     #[arg(long, add = complete::codecs(), default_value = "lz4", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 

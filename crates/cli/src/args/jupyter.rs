@@ -43,7 +43,7 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit: Size,
 
-    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep, zstd:3.
+    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep, zstd:3.
     #[arg(long, default_value = "page", add = complete::codecs())]
     pub(crate) codec: CodecSpec,
 

@@ -46,14 +46,14 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run a program under a memory limit, and keep the rest of its memory compressed.
     ///
-    /// At most --limit of the anonymous memory of the program and its descendants stays resident. A
-    /// manager process compresses the other pages and brings them back when they are touched. The
+    /// At most --limit of the anonymous memory of the program and its descendants is resident. A
+    /// manager process compresses the other pages and loads them when they are touched. The
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
     /// Put running processes under a memory limit, without a restart.
     ///
-    /// At most --limit of the anonymous memory of the processes and their descendants stays
+    /// At most --limit of the anonymous memory of the processes and their descendants is
     /// resident; a manager in the background keeps the rest compressed, as zfold run does. The
     /// processes do not notice, but end if their manager is killed.
     #[command(after_help = attach::EXAMPLES)]
@@ -65,9 +65,10 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show what zfold does: a program alone, then in a quarter of its memory.
     ///
-    /// The program is zfold itself: it fills memory with tables and text, reads and updates parts,
-    /// and reads all of it again. The second time it runs under zfold run, or, where that is not
-    /// permitted, with its data in a Region of the library. It needs no rights, and takes seconds.
+    /// The program is zfold itself: it fills memory with pages of real programs, reads and updates
+    /// parts, and reads all of it again. The second time it runs under zfold run, or, where that is
+    /// not permitted, with its data in a Region of the library. It needs no rights, and takes
+    /// seconds.
     #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArgs),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.

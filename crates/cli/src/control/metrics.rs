@@ -125,17 +125,6 @@ pub(crate) mod tests {
         types.into_iter().map(|(name, _)| name).collect()
     }
 
-    #[test]
-    fn only_a_get_of_the_metrics_is_served() {
-        let status = |line: &str| wants_metrics(format!("{line}\r\n\r\n").as_bytes());
-        assert_eq!(status("GET /metrics HTTP/1.1"), Ok(()));
-        assert_eq!(status("GET / HTTP/1.1"), Err("404 Not Found"));
-        assert_eq!(status("POST /metrics HTTP/1.1"), Err("405 Method Not Allowed"));
-        for wrong in ["", "GET", "GET /metrics", "GET /metrics HTTP/2", "\0 \0 \0"] {
-            assert_eq!(status(wrong), Err("400 Bad Request"), "{wrong}");
-        }
-    }
-
     /// Whatever the name, it is a value between quotes, in one line.
     #[test]
     fn names_stay_within_their_quotes_and_their_line() {

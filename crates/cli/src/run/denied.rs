@@ -31,7 +31,7 @@ fn lacks_device(denied: &Denied) -> bool {
 }
 
 /// Returns commands, flags of containers and rules that grant what is denied.
-pub(super) fn grants(denied: &Denied) -> Vec<String> {
+pub(super) fn remedies(denied: &Denied) -> Vec<String> {
     match denied {
         Denied::Permission | Denied::Tracing(_) | Denied::Descriptors(_) | Denied::Filters(_) => {
             here(denied).into_iter().chain(containers()).collect()
@@ -164,7 +164,7 @@ mod tests {
     fn every_refusal_has_what_grants_it() {
         let error = || std::io::Error::from_raw_os_error(1);
         for denied in [Denied::Permission, Denied::Tracing(error()), Denied::Descriptors(error())] {
-            let grants = grants(&denied);
+            let grants = remedies(&denied);
             assert!(
                 grants.iter().any(|grant| grant.starts_with("docker run --device")),
                 "{denied}"

@@ -2,7 +2,7 @@
 
 use zfold_run::{Denied, access, may_follow_forks, may_trace};
 
-use super::denied::grants;
+use super::denied::remedies;
 use crate::check::need::{Need, Use};
 use crate::shared::rights::has_capability;
 
@@ -56,7 +56,7 @@ fn need(name: &'static str, uses: &[Use], denied: Option<&Denied>, detail: &str)
             // Without the remedy, which the list has.
             let why = denied.to_string();
             let why = why.split("; ").next().unwrap_or_default().to_owned();
-            Need::missing(name, uses, true, why, &grants(denied))
+            Need::missing(name, uses, true, why, &remedies(denied))
         }
         None => Need::found(name, uses, true, detail),
     }

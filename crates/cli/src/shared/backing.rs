@@ -226,8 +226,6 @@ fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOption
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -278,30 +276,5 @@ mod tests {
         let target = Target::parse(Path::new("redis://b")).expect("a place");
         let refused = BackingPlan { target, ..file }.checked().expect_err("refused");
         assert!(refused.line().contains("--backing FILE"), "{refused:?}");
-    }
-
-    #[test]
-    fn a_file_of_somebody_else_is_refused_and_left_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("thesis");
-        let text = "years of work\n".repeat(2000);
-        fs::write(&path, &text).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
-        let told = open(&plan(&path, false), 1 << 20, None).expect_err("refused");
-        let remedy = "give --force to overwrite it (files of earlier versions have no mark)";
-        assert!(told.line().contains(remedy), "{told:?}");
-        assert_eq!(fs::read_to_string(&path).expect("text"), text);
-        open(&plan(&path, true), 1 << 20, None).expect("it was asked for");
-        open(&plan(&path, false), 1 << 20, None).expect("now it is a backing file");
-    }
-
-    #[test]
-    fn a_file_that_is_there_keeps_its_size() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("cold");
-        for size in [1 << 20, 2 << 20] {
-            let opened = open(&plan(&path, false), size, None).expect("opened");
-            assert_eq!(opened.options.backing.len(), 1 << 20);
-        }
     }
 }

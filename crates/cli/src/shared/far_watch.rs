@@ -1,4 +1,4 @@
-//! Telling when other machines go, and when they are back: once for each change.
+//! Reports when other machines stop answering, and when they answer again: once for each change.
 //!
 //! A separate thread looks, so that threads that work with pages do not wait for the reader of
 //! these messages.
@@ -51,9 +51,9 @@ impl FarWatch {
     ) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
         let look = move || {
-            let mut told = Told::default();
+            let mut troubles = Troubles::default();
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let lines = told.lines(&FarReport::of(&far), &remedy, Instant::now());
+                let lines = troubles.lines(&FarReport::of(&far), &remedy, Instant::now());
                 lines.iter().for_each(|line| tell(line));
             }
         };
@@ -64,12 +64,12 @@ impl FarWatch {
 
 /// Reported troubles that persist.
 #[derive(Debug, Default)]
-struct Told {
+struct Troubles {
     absent: Option<Instant>,
     away: Vec<(String, Instant)>,
 }
 
-impl Told {
+impl Troubles {
     /// Returns what is new at `now`.
     fn lines(&mut self, far: &FarReport, remedy: &str, now: Instant) -> Vec<String> {
         let mut lines = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once() {
-        let (mut told, start) = (Told::default(), Instant::now());
+        let (mut told, start) = (Troubles::default(), Instant::now());
         let mut lines = |far: FarReport, seconds| {
             told.lines(&far, &of_a_disk(), start + Duration::from_secs(seconds)).join("\n")
         };
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_server_of_several_is_told_of_by_its_name() {
-        let (mut told, start) = (Told::default(), Instant::now());
+        let (mut told, start) = (Troubles::default(), Instant::now());
         let mut lines = |away: &[&str], seconds| {
             told.lines(&far(false, away), &of_a_run(7), start + Duration::from_secs(seconds))
         };

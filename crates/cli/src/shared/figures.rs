@@ -11,7 +11,7 @@ use zfold_figures::{Doc, Field, Figure, Figures, Unit};
 use super::table::{Row, count, size, time};
 
 /// Returns a number of a figure for people.
-pub(crate) fn told(unit: Unit, number: u64) -> String {
+pub(crate) fn formatted(unit: Unit, number: u64) -> String {
     match unit {
         Unit::Count | Unit::Pages => count(number),
         Unit::Bytes => size(number),
@@ -31,20 +31,20 @@ pub(crate) fn in_table<F: Figures>(
     })
 }
 
-/// Returns the rows of a document's table, with values as `told` formats them.
+/// Returns the rows of a document's table, with values as `format` makes them.
 pub(crate) fn rows<F: Figures>(
     doc: Doc,
     table: &str,
-    told: impl Fn(&'static Figure<F>) -> String,
+    format: impl Fn(&'static Figure<F>) -> String,
 ) -> Vec<Row> {
     in_table(doc, table)
-        .map(|(field, figure)| (field.label, told(figure), figure.meaning))
+        .map(|(field, figure)| (field.label, format(figure), figure.meaning))
         .collect()
 }
 
 /// Returns the rows of a table of a document, with numbers as people read them.
 pub(crate) fn all_of<F: Figures>(table: &str, doc: Doc, of: &F) -> Vec<Row> {
-    rows::<F>(doc, table, |figure| told(figure.unit, (figure.of)(of)))
+    rows::<F>(doc, table, |figure| formatted(figure.unit, (figure.of)(of)))
 }
 
 /// Figures as fields of a report: `#[serde(flatten, with = "in_report")]`.

@@ -1,4 +1,4 @@
-//! Telling the service manager how far the server is: a datagram to the socket that it names.
+//! Reports to the service manager how far the server is: a datagram to the socket that it names.
 
 use std::ffi::OsString;
 use std::io;

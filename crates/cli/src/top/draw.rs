@@ -101,8 +101,8 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
         "RES: memory that counts against the limit.",
         "STORED: pages that lie compressed, at their full size.",
         "P50, P99: latency of the faults of the last interval.",
-        "REFLT: pages taken back before they were compressed.",
-        "EVICT: pages that left a process, or a disk's memory.",
+        "REFLT: pages loaded again before they were compressed.",
+        "EVICT: pages evicted from a process, or from a disk's memory.",
     ] {
         lines.push(Line::styled(told, DIM));
     }

@@ -101,7 +101,7 @@ fn rows_of(run: &Run, table: &str) -> Vec<(&'static str, String)> {
             Unit::Count | Unit::Pages => count(value),
             // Before the first fault there is no time of one.
             _ if value == 0 => "-".to_owned(),
-            unit => figures::told(unit, value).trim_end().to_owned(),
+            unit => figures::formatted(unit, value).trim_end().to_owned(),
         }
     };
     figures::in_table(Doc::State, table)

@@ -18,8 +18,8 @@ pub(super) const HELP: [(&str, &str); 9] = [
     ("s, S", "order by the next column, the one before"),
     ("r", "reverse the order"),
     ("l", "change its limit"),
-    ("o", "page out all memory of a run that can leave"),
-    ("p", "pause a run, or let it go on"),
+    ("o", "evict all memory of a run that can be compressed"),
+    ("p", "pause a run, or let it continue"),
     ("?", "this help"),
     ("q", "quit"),
 ];

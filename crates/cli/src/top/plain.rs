@@ -78,38 +78,3 @@ fn table(subjects: &[Subject], machine: &Machine) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use zfold_run::Figures;
-
-    use super::*;
-    use crate::control::state::RunState;
-    use crate::watched::rates::Rates;
-
-    #[test]
-    fn a_table_has_a_line_for_each() {
-        let state = RunState { pid: 7, command: "sort x".to_owned(), ..RunState::default() };
-        let run = Run { state, rates: Rates::new(Figures::default(), 1.0), ..Run::default() };
-        let disk = Disk { pid: 12, name: "a".to_owned(), ..Disk::default() };
-        let machine = Machine { memory_bytes: Some(1 << 30), ..Machine::default() };
-        let text = table(&[Subject::Run(Box::new(run)), Subject::Disk(Box::new(disk))], &machine);
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("memory 1.00G"), "{text}");
-        assert!(lines[2].starts_with("    PID  LIMIT    RES STORED RATIO"), "{text}");
-        assert!(lines[3].starts_with("      7 ") && lines[3].ends_with(" sort x"), "{text}");
-        assert!(lines[4].contains("   none     0B") && lines[4].ends_with(" disk a"), "{text}");
-        assert_eq!(lines.len(), 5);
-        assert!(table(&[], &machine).ends_with("no runs, disks or guests of this user\n"));
-    }
-
-    #[test]
-    fn a_document_is_one_line_with_its_schema() {
-        let document = document(&Look::default(), &Look::default());
-        assert_eq!(document.lines().count(), 1);
-        let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
-        assert_eq!(document["schema"], "zfold.top/1");
-        assert!(document["machine"]["memory_bytes"].is_u64(), "{document}");
-        assert_eq!(document["runs"], serde_json::json!([]));
-    }
-}

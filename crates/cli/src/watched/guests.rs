@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use zfold_guest::{Given, Served};
 
-use super::look::{Look, Said};
+use super::look::{Answer, Look};
 use super::rates::{Rates, Since, rates, ratio};
 use crate::guest::report::GuestsReport;
 use crate::shared::figures::in_state;
@@ -49,9 +49,9 @@ impl Guests {
 
 /// Returns all guest servers, with their rates since an earlier look.
 pub(crate) fn guests(now: &Look, before: &Look) -> Vec<Guests> {
-    let of = |said: &Said<GuestsReport>| {
+    let of = |said: &Answer<GuestsReport>| {
         // A server that took over counts from 0.
-        let is_same = |server: &&Said<GuestsReport>| {
+        let is_same = |server: &&Answer<GuestsReport>| {
             (server.what.pid, server.what.server_pid) == (said.what.pid, said.what.server_pid)
         };
         let earlier = before.guests.iter().find(is_same);

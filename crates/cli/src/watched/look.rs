@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One answer, and its time.
 #[derive(Debug)]
-pub(crate) struct Said<T> {
+pub(crate) struct Answer<T> {
     /// Its control socket.
     pub(crate) socket: PathBuf,
     pub(crate) at: Instant,
@@ -27,9 +27,9 @@ pub(crate) struct Said<T> {
 /// All answers.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
-    pub(crate) runs: Vec<Said<RunState>>,
-    pub(crate) servers: Vec<Said<Report>>,
-    pub(crate) guests: Vec<Said<GuestsReport>>,
+    pub(crate) runs: Vec<Answer<RunState>>,
+    pub(crate) servers: Vec<Answer<Report>>,
+    pub(crate) guests: Vec<Answer<GuestsReport>>,
 }
 
 impl Look {
@@ -45,10 +45,10 @@ impl Look {
     }
 }
 
-fn ask<T: DeserializeOwned>(socket: PathBuf) -> Option<Said<T>> {
+fn ask<T: DeserializeOwned>(socket: PathBuf) -> Option<Answer<T>> {
     let found = answer(&socket)?;
     let what = serde_json::from_value(found).ok()?;
-    Some(Said { socket, at: Instant::now(), what })
+    Some(Answer { socket, at: Instant::now(), what })
 }
 
 fn answer(socket: &Path) -> Option<serde_json::Value> {

@@ -8,7 +8,7 @@ use zfold_disk::DiskStats;
 use zfold_figures::Figure;
 use zfold_run::Figures;
 
-use super::look::{Look, Said};
+use super::look::{Answer, Look};
 use crate::control::state::RunState;
 use crate::disk::figures::DiskFigures;
 use crate::disk::report::DiskReport;
@@ -129,14 +129,14 @@ impl<'a, T> Since<'a, T> {
 
 /// Returns all runs, with their rates since an earlier look.
 pub(crate) fn runs(now: &Look, before: &Look) -> Vec<Run> {
-    let of = |said: &Said<RunState>| {
+    let of = |said: &Answer<RunState>| {
         let earlier = before.runs.iter().find(|run| run.what.pid == said.what.pid);
         run(said, earlier)
     };
     now.runs.iter().map(of).collect()
 }
 
-fn run(said: &Said<RunState>, before: Option<&Said<RunState>>) -> Run {
+fn run(said: &Answer<RunState>, before: Option<&Answer<RunState>>) -> Run {
     let now = &said.what;
     let since = before.and_then(|before| Since::new(&before.what, before.at, said.at));
     let recent = |share| {
@@ -241,7 +241,7 @@ mod tests {
             fault_histogram_ns: histogram.to_vec(),
             ..RunState::default()
         };
-        Look { runs: vec![Said { socket: PathBuf::new(), at, what }], ..Look::default() }
+        Look { runs: vec![Answer { socket: PathBuf::new(), at, what }], ..Look::default() }
     }
 
     #[test]

@@ -283,7 +283,7 @@ impl PageTable {
         let was = Page::from_word(chunk.words[at]);
         let is_back = was.is_away();
         let past = match is_back {
-            true => self.returns.back(chunk.past[at], page as u64, now),
+            true => self.returns.refaulted(chunk.past[at], page as u64, now),
             false => Past::first(now),
         };
         chunk.past[at] = past;

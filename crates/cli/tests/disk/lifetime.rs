@@ -45,7 +45,7 @@ fn settings_of_any_type_are_taken_as_flags() {
     let runtime = tempdir().expect("a directory");
     let backing = runtime.path().join("cold");
     let device = ["--size", "4MiB", "--max-size", "8MiB", "--sector", "512", "--name", "first"];
-    let memory = ["--codec", "zstd:3", "--recompress", "zstd:9,deflate", "--allocator", "z3fold"];
+    let memory = ["--codec", "zstd:3", "--recompress", "zstd:9,lz4hc", "--allocator", "z3fold"];
     let limits = ["--limit", "2MiB", "--accept-threshold", "80", "--max-connections", "3"];
     let cold = ["--backing", text(&backing), "--writeback-limit", "1MiB", "--writeback-batch", "8"];
     let more = ["--idle-after", "10min", "--backing-size", "2MiB", "--backing-raw", "--dedup"];

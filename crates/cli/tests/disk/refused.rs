@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::tempdir;
 
-use crate::common::{assert_line, assert_refused, results};
+use crate::common::{assert_line, assert_refused};
 use crate::server::{text, zfold};
 
 /// What a backing file begins with.
@@ -143,14 +143,5 @@ fn a_configuration_that_is_wrong_is_told_with_its_line() {
     for (content, told) in cases {
         fs::write(&file, content).expect("written");
         assert_refused(&["disk", "--config", text(&file)], 2, &[told]);
-    }
-}
-
-#[test]
-fn help_teaches_by_examples() {
-    for (command, part) in [("disk", "zfold disk --size 8GiB"), ("ctl", "idle 1h"), ("stat", "jq")]
-    {
-        let help = results(&[command, "--help"]);
-        assert!(help.contains("Examples:") && help.contains(part), "{help}");
     }
 }

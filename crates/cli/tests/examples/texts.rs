@@ -39,6 +39,7 @@ fn help(path: &[String]) -> String {
 /// margin, where two are for what they do; or two, if they are for themselves.
 pub(crate) fn help_examples(path: &[String]) -> Vec<String> {
     let help = help(path);
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     let mut lines: Vec<String> =
         help.lines().filter_map(|line| line.strip_prefix("Example: ")).map(str::to_owned).collect();
     let mut is_example = false;

@@ -5,7 +5,7 @@ use zfold_testing::redis::{self, Server};
 
 use crate::common::skip;
 use crate::job::{Job, check_far};
-use crate::needs::{python, ready, ready_for_long, sized, text, workload};
+use crate::needs::{python, ready_for_long, sized, text, workload};
 use crate::sources;
 
 /// Checks that pages went there and came back.
@@ -38,12 +38,7 @@ fn gcc_compiles_sqlite_in_redis() {
 #[test]
 fn numpy_multiplies_and_sorts_in_redis() {
     let test = "numpy_multiplies_and_sorts_in_redis";
-    if !ready(test, &["python3"]) || !redis::ready(test) {
-        return;
-    }
-    let Some(python) = python("numpy") else {
-        return skip(test, "no python3 has numpy");
-    };
+    let Some(python) = python(test, "numpy").filter(|_| redis::ready(test)) else { return };
     let redis = Server::start(&[]);
     let (program, size) = (workload("arrays.py"), sized("700", "2000"));
     let far = check_far(test, &redis.place(), |_| Job::new(&[text(&python), &program, size]));

@@ -1,7 +1,6 @@
 //! Interpreters and virtual machines: their own allocators and collectors, many threads, and
 //! memory that is shared after a fork.
 
-use crate::common::skip;
 use crate::job::{Job, check};
 use crate::needs::{python, ready, ready_for_long, sized, text, workload};
 use crate::sources;
@@ -10,12 +9,7 @@ use crate::sources;
 #[test]
 fn numpy_multiplies_and_sorts() {
     let test = "numpy_multiplies_and_sorts";
-    if !ready(test, &["python3"]) {
-        return;
-    }
-    let Some(python) = python("numpy") else {
-        return skip(test, "no python3 has numpy");
-    };
+    let Some(python) = python(test, "numpy") else { return };
     let (program, size) = (workload("arrays.py"), sized("400", "1500"));
     check(test, |_| Job::new(&[text(&python), &program, size]));
 }
@@ -24,12 +18,7 @@ fn numpy_multiplies_and_sorts() {
 #[test]
 fn python_workers_inherit_memory() {
     let test = "python_workers_inherit_memory";
-    if !ready(test, &["python3"]) {
-        return;
-    }
-    let Some(python) = python("multiprocessing") else {
-        return skip(test, "no python3 has multiprocessing");
-    };
+    let Some(python) = python(test, "multiprocessing") else { return };
     let (program, items) = (workload("workers.py"), sized("30000", "400000"));
     let line = [text(&python), &program, items];
     check(test, |_| Job { needs_half: true, ..Job::new(&line) });

@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::sync::{LazyLock, MutexGuard};
+
+use zfold_pool::Lock;
 
 use crate::common::{self, skip};
 
@@ -71,14 +73,21 @@ fn found(program: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns the first Python that has `module`: not the launcher in front of it, of which some are
-/// shell programs.
-pub(crate) fn python(module: &str) -> Option<PathBuf> {
+/// shell programs. Says so if runs do not work here, or there is none.
+pub(crate) fn python(test: &str, module: &str) -> Option<PathBuf> {
+    if !ready(test, &["python3"]) {
+        return None;
+    }
     let ask = format!("import {module}, sys; print(sys.executable)");
-    found("python3").find_map(|python| {
+    let python = found("python3").find_map(|python| {
         let output = Command::new(python).args(["-c", &ask]).stderr(Stdio::null()).output().ok()?;
         let answer = String::from_utf8(output.stdout).ok()?;
         (output.status.success()).then(|| PathBuf::from(answer.trim()))
-    })
+    });
+    if python.is_none() {
+        skip(test, format!("no python3 has {module}"));
+    }
+    python
 }
 
 /// Returns the path as text, as arguments are.
@@ -94,7 +103,7 @@ pub(crate) fn workload(name: &str) -> String {
 
 /// Returns a guard that keeps others waiting where times are to mean something.
 pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
-    static ALONE: Mutex<()> = Mutex::new(());
+    static ALONE: Lock<()> = Lock::new(());
     // A test that failed has left nothing behind.
-    long().then(|| ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    long().then(|| ALONE.lock())
 }

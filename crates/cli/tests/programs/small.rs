@@ -31,55 +31,35 @@ fn check_made(test: &str, source: &str, arguments: &[&str], kept: bool) {
     }
 }
 
-/// Parts of the heap are closed and parts are not, while its end moves both ways: what lay beyond
-/// it must be forgotten.
-#[test]
-fn heap_that_shrinks_and_grows() {
-    check_kept("heap_that_shrinks_and_grows", "heap.c", &[sized("100", "3000")]);
+/// A test for each line: its name, how it is checked, the program and its arguments.
+macro_rules! programs {
+    ($($name:ident: $check:ident, $source:literal, $arguments:expr;)*) => {
+        $(#[test] fn $name() { $check(stringify!($name), $source, &$arguments); })*
+    };
 }
 
-/// Pages that come together must be of one mapping, and thousands of mappings are closed before
-/// much of them has been touched.
-#[test]
-fn first_touches_across_protections() {
-    check_kept("first_touches_across_protections", "protections.c", &[]);
-}
-
-/// Memory that goes and comes again while it is being closed: it was taken for registered.
-#[test]
-fn open_memory_that_is_mapped_again() {
-    check_kept("open_memory_that_is_mapped_again", "again.c", &[sized("200", "2000")]);
-}
-
-/// Closing a reservation costs what is there, not what could be.
-#[test]
-fn a_terabyte_of_which_little_is_used() {
-    check_kept("a_terabyte_of_which_little_is_used", "reserved.c", &[]);
-}
-
-/// A helper that stepped aside while pages were picked left its space without another for good.
-#[test]
-fn a_program_that_asks_after_its_children_all_the_time() {
-    let arguments = ["48", sized("200", "2000")];
-    check_kept("a_program_that_asks_after_its_children_all_the_time", "reaper.c", &arguments);
-}
-
-/// Also what is not its own: the helper's mappings are among those that it finds.
-#[test]
-fn all_that_there_is_is_paged_out() {
-    check_compiled("all_that_there_is_is_paged_out", "everything.c", &[sized("50", "500")]);
-}
-
-/// The kernel waits for pages of what it has moved before it tells that it was moved.
-#[test]
-fn locked_memory_grows_and_moves() {
-    check_compiled("locked_memory_grows_and_moves", "locked.c", &[]);
-}
-
-/// The kernel waits for no page when a thread ends, and who waits for it waits for ever.
-#[test]
-fn what_threads_leave_is_told_wherever_it_is() {
-    check_compiled("what_threads_leave_is_told_wherever_it_is", "ends.c", &[]);
+programs! {
+    // Parts of the heap are closed and parts are not, while its end moves both ways: what lay
+    // beyond it must be forgotten.
+    heap_that_shrinks_and_grows: check_kept, "heap.c", [sized("100", "3000")];
+    // Pages that come together must be of one mapping, and thousands of mappings are closed before
+    // much of them has been touched.
+    first_touches_across_protections: check_kept, "protections.c", [];
+    // Memory that goes and comes again while it is being closed: it was taken for registered.
+    open_memory_that_is_mapped_again: check_kept, "again.c", [sized("200", "2000")];
+    // Closing a reservation costs what is there, not what could be.
+    a_terabyte_of_which_little_is_used: check_kept, "reserved.c", [];
+    // Also what is not its own: the helper's mappings are among those that it finds.
+    all_that_there_is_is_paged_out: check_compiled, "everything.c", [sized("50", "500")];
+    // The kernel waits for pages of what it has moved before it tells that it was moved.
+    locked_memory_grows_and_moves: check_compiled, "locked.c", [];
+    // The kernel waits for no page when a thread ends, and who waits for it waits for ever.
+    what_threads_leave_is_told_wherever_it_is: check_compiled, "ends.c", [];
+    // A tracer that has to receive the end of a thread keeps it until it has.
+    threads_that_are_joined_are_gone: check_compiled, "joined.c", [];
+    // A helper that stepped aside while pages were picked left its space without another for good.
+    a_program_that_asks_after_its_children_all_the_time:
+        check_kept, "reaper.c", ["48", sized("200", "2000")];
 }
 
 /// Only by asking for it: no page of it is touched until it is back.
@@ -95,12 +75,6 @@ fn what_a_program_will_need_comes_back() {
     // All of it, and hardly anything else: the rest is touched out of order.
     let prefetched = report["prefetched"].as_u64().expect("a number");
     assert!((3072..3572).contains(&prefetched), "{report}");
-}
-
-/// A tracer that has to receive the end of a thread keeps it until it has.
-#[test]
-fn threads_that_are_joined_are_gone() {
-    check_compiled("threads_that_are_joined_are_gone", "joined.c", &[]);
 }
 
 /// One thread, and several with their children, map, move, protect, discard, page out and fork.

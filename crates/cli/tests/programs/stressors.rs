@@ -1,6 +1,5 @@
 //! Programs that check their own memory; they tell by their exit status.
 
-use crate::common::skip;
 use crate::job::{Job, check, check_at};
 use crate::needs::{python, ready, sized, text, workload};
 
@@ -42,45 +41,24 @@ fn stress_ng_verifies_by_single_methods() {
     }
 }
 
-#[test]
-fn stress_ng_allocates() {
-    let operations = sized(2000, 200_000);
-    stress(
-        "stress_ng_allocates",
-        &format!("--malloc 2 --malloc-bytes 64M --malloc-ops {operations}"),
-    );
+/// A test for each line: its name, the options, and how many operations, few or many.
+macro_rules! stress_ng {
+    ($($name:ident: $line:literal, $few:literal, $many:literal;)*) => {
+        $(#[test] fn $name() {
+            stress(stringify!($name), &format!("{} {}", $line, sized($few, $many)));
+        })*
+    };
 }
 
-#[test]
-fn stress_ng_maps() {
-    let operations = sized(4, 100);
-    stress("stress_ng_maps", &format!("--mmap 1 --mmap-bytes 32M --mmap-ops {operations}"));
-}
-
-#[test]
-fn stress_ng_remaps() {
-    let operations = sized(20, 1000);
-    stress("stress_ng_remaps", &format!("--mremap 1 --mremap-bytes 32M --mremap-ops {operations}"));
-}
-
-#[test]
-fn stress_ng_gives_advice() {
-    let operations = sized(10, 200);
-    stress("stress_ng_gives_advice", &format!("--madvise 1 --madvise-ops {operations}"));
-}
-
-#[test]
-fn stress_ng_forks() {
-    let operations = sized(200, 4000);
-    stress("stress_ng_forks", &format!("--fork 2 --fork-vm --fork-ops {operations}"));
-}
-
-/// A program that handles page faults itself.
-#[test]
-fn stress_ng_handles_its_own_faults() {
-    let operations = sized(2000, 100_000);
-    let line = format!("--userfaultfd 1 --userfaultfd-bytes 32M --userfaultfd-ops {operations}");
-    stress("stress_ng_handles_its_own_faults", &line);
+stress_ng! {
+    stress_ng_allocates: "--malloc 2 --malloc-bytes 64M --malloc-ops", 2000, 200_000;
+    stress_ng_maps: "--mmap 1 --mmap-bytes 32M --mmap-ops", 4, 100;
+    stress_ng_remaps: "--mremap 1 --mremap-bytes 32M --mremap-ops", 20, 1000;
+    stress_ng_gives_advice: "--madvise 1 --madvise-ops", 10, 200;
+    stress_ng_forks: "--fork 2 --fork-vm --fork-ops", 200, 4000;
+    // It handles page faults itself.
+    stress_ng_handles_its_own_faults:
+        "--userfaultfd 1 --userfaultfd-bytes 32M --userfaultfd-ops", 2000, 100_000;
 }
 
 /// Memory that is locked stays: the limit is above it.
@@ -108,12 +86,7 @@ fn redis_tests_memory() {
 #[test]
 fn python_tests_itself() {
     let test = "python_tests_itself";
-    if !ready(test, &["python3"]) {
-        return;
-    }
-    let Some(python) = python("test.test_dict") else {
-        return skip(test, "no python3 has its tests");
-    };
+    let Some(python) = python(test, "test.test_dict") else { return };
     let short = ["test_bytes", "test_dict"].as_slice();
     let long = [
         "test_bytes",
@@ -136,12 +109,7 @@ fn python_tests_itself() {
 #[test]
 fn python_checks_a_database() {
     let test = "python_checks_a_database";
-    if !ready(test, &["python3"]) {
-        return;
-    }
-    let Some(python) = python("sqlite3") else {
-        return skip(test, "no python3 has sqlite3");
-    };
+    let Some(python) = python(test, "sqlite3") else { return };
     let (program, rows) = (workload("database.py"), sized("30000", "150000"));
     check(test, |_| Job::new(&[text(&python), &program, rows]));
 }

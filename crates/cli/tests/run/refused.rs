@@ -36,15 +36,6 @@ fn the_manager_is_not_started_by_hand() {
 }
 
 #[test]
-fn help_teaches_by_examples_and_names_what_grants_it() {
-    let help = results(&["run", "--help"]);
-    for part in ["Examples:", "--baseline", "setfacl", "sysctl vm.unprivileged", "125", "127"] {
-        assert!(help.contains(part), "no {part:?} in {help}");
-    }
-    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
-}
-
-#[test]
 fn a_report_that_cannot_be_written_is_told_before() {
     let directory = tempdir().expect("a directory");
     let (file, mark) = (directory.path().join("no/such"), directory.path().join("mark"));

@@ -16,7 +16,6 @@ use zfold_store::pool::Lock;
 use crate::cleaner::Round;
 use crate::engine::Engine;
 use crate::far::Far;
-use crate::here::Here;
 use crate::log::Span;
 use crate::map::UNIT;
 use crate::options::FarOptions;
@@ -118,7 +117,7 @@ impl Backing for FarBacking {
     }
 
     fn align(&self) -> usize {
-        self.far.here.as_ref().map_or(MIN_ALIGN, Here::align)
+        MIN_ALIGN
     }
 
     /// Gets the bytes from the engine, in one call for each object that has some of them.
@@ -131,8 +130,7 @@ impl Backing for FarBacking {
         self.far.read(span.unit, out)
     }
 
-    /// Puts the bytes into the engine, in as many objects as its length of objects says; or into
-    /// the near backing, if there is one that takes them.
+    /// Puts the bytes into the engine, in as many objects as its length of objects says.
     ///
     /// # Errors
     /// `InvalidInput`; `NotConnected`, at once, while the engine is absent; `TimedOut` and others

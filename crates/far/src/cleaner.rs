@@ -1,8 +1,8 @@
-//! Background work, by one thread: it deletes dead objects, rewrites sparse ones, moves old units
-//! to the engine, renews the owner's lease, and tries an absent engine again.
+//! Background work, by one thread: it deletes dead objects, rewrites sparse ones, renews the
+//! owner's lease, and tries an absent engine again.
 //!
-//! - C1: a round has a bound: [`ROUND_UNITS`] rewritten, as many moved, a deadline for each call,
-//!   and nothing begun after it is time to renew.
+//! - C1: a round has a bound: [`ROUND_UNITS`] rewritten, a deadline for each call, and nothing
+//!   begun after it is time to renew.
 //! - C2: a copy counts after it is acknowledged, and the copied object can die only then (far/H1,
 //!   log/L5).
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
@@ -45,13 +45,11 @@ pub(crate) struct Round {
 impl Far {
     /// Does a round at `now`; returns when the next should be, at the latest.
     pub(crate) fn tend(&self, now: Instant, round: &mut Round) -> Duration {
-        let mut more = false;
         let probed = self.link.absent() && self.probe(now, round);
         if !self.link.absent() {
             round.probe = None;
             self.renew(now, round, self.options.deadline);
             self.age(now, round);
-            more = self.move_old(now);
             self.clean();
             if !self.link.absent() {
                 self.delete_dead(self.options.deadline);
@@ -63,9 +61,6 @@ impl Far {
                 self.age(now, round);
                 self.delete_dead(patience);
             }
-        }
-        if more {
-            return Duration::ZERO;
         }
         let next = round.probe.map_or(self.options.tend, |(at, _)| at - now);
         next.min(self.options.tend)

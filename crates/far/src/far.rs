@@ -28,7 +28,6 @@ use zfold_store::pool::{Lock, sound};
 use crate::ahead::Ahead;
 use crate::bell::Bell;
 use crate::engine::{Engine, EngineError};
-use crate::here::Here;
 use crate::link::{Failure, Link};
 use crate::log::{Log, Span, Spot};
 use crate::map::UNIT;
@@ -48,8 +47,6 @@ pub(crate) struct Far {
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
     ahead: Ahead,
-    /// Where all units go first, if not to the engine.
-    pub(crate) here: Option<Here>,
     pace: Pace,
     pub(crate) bell: Bell,
     /// Whether all objects are being removed. A thread that puts shares it until it has published,
@@ -67,7 +64,6 @@ impl Far {
             .ok_or_else(|| io::Error::other("the system has no random numbers for a key"))?;
         Ok(Self {
             ahead: Ahead::new(engine.read_bytes(), options.read_ahead),
-            here: options.near.as_ref().map(|near| Here::new(near, units)),
             pace: Pace::new(options.bytes_per_second),
             options,
             link: Link::new(engine),
@@ -92,11 +88,9 @@ impl Far {
         changed
     }
 
-    /// Returns the bytes of memory that the log, read-ahead and the map of the near backing take,
-    /// without the log's lock.
+    /// Returns the bytes of memory that the log and read-ahead take, without the log's lock.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let here = self.here.as_ref().map_or(0, Here::memory_bytes);
-        self.memory_bytes.load(Ordering::Relaxed) + self.ahead.bytes() + here
+        self.memory_bytes.load(Ordering::Relaxed) + self.ahead.bytes()
     }
 
     pub(crate) fn until(&self) -> Instant {
@@ -109,24 +103,8 @@ impl Far {
         Instant::now() + time.min(self.options.deadline)
     }
 
-    /// Writes whole units.
-    pub(crate) fn write(&self, unit: u32, data: &[u8]) -> io::Result<()> {
-        match &self.here {
-            Some(here) => self.write_here(here, unit, data),
-            None => self.send(unit, data),
-        }
-    }
-
-    /// Reads whole units.
-    pub(crate) fn read(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
-        match &self.here {
-            Some(here) => self.read_here(here, unit, out),
-            None => self.fetch_all(unit, out),
-        }
-    }
-
     /// Writes whole units to the engine, in objects as long as it likes them (H1).
-    pub(crate) fn send(&self, unit: u32, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&self, unit: u32, data: &[u8]) -> io::Result<()> {
         self.refuse_absent()?;
         let mut until = self.until();
         let object_units = self.log().object_units();
@@ -203,7 +181,7 @@ impl Far {
     }
 
     /// Reads whole units from the engine.
-    pub(crate) fn fetch_all(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn read(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
         let until = self.until();
         let mut done = 0;
         while done < out.len() {
@@ -274,9 +252,6 @@ impl Far {
 
     /// Declares these units unneeded.
     pub(crate) fn discard(&self, span: Span) {
-        if let Some(here) = self.here.as_ref().filter(|_| span.len > 0) {
-            here.near().remove(span);
-        }
         let calls = self.change(|log| {
             log.discard(span);
             log.calls()
@@ -324,7 +299,6 @@ impl Far {
 
     /// Returns what is held and was done.
     pub(crate) fn stats(&self) -> FarStats {
-        let near_bytes = self.here.as_ref().map_or(0, |here| here.near().used_bytes());
         let log = self.log();
         let (object_bytes, live_bytes) = log.sealed_bytes();
         FarStats {
@@ -333,7 +307,6 @@ impl Far {
             live_bytes,
             dead_objects: log.dead() as u64,
             metadata_bytes: self.memory_bytes(),
-            near_bytes,
             ..self.link.stats()
         }
     }

@@ -23,13 +23,11 @@ mod cleaner;
 mod engine;
 mod engines;
 mod far;
-mod here;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod hex;
 mod link;
 mod log;
 mod map;
-mod near;
 mod object;
 mod objects;
 mod options;
@@ -41,7 +39,6 @@ mod simulation;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod tiers;
 mod twin;
 
 pub use backing::FarBacking;
@@ -49,7 +46,7 @@ pub use engine::{Copies, Engine, EngineError};
 pub use engines::connect;
 pub use object::{Object, ObjectWrite, Written};
 pub use objects::object;
-pub use options::{FarOptions, NearOptions};
+pub use options::FarOptions;
 pub use stats::{FarStats, TABLE};
 
 /// The example of the README.

@@ -132,11 +132,6 @@ impl Link {
         result
     }
 
-    /// Counts bytes that went from a near backing to the engine.
-    pub(crate) fn count_moved(&self, bytes: u64) {
-        self.counters.moved_bytes_total.add(bytes);
-    }
-
     pub(crate) fn count_cleaned(&self, bytes: u64) {
         self.counters.cleaned_bytes_total.add(bytes);
     }

@@ -164,23 +164,8 @@ impl Log {
     /// # Errors
     /// [`Full`]; the object is then dead.
     pub(crate) fn publish(&mut self, number: u64, span: Span) -> Result<(), Full> {
-        self.publish_some(number, Box::new([span]), |_| true)
-    }
-
-    /// Says that an object with the units of `spans`, in order, is acknowledged; those for which
-    /// `counts` is false are dead.
-    ///
-    /// # Errors
-    /// [`Full`]; the object is then dead.
-    pub(crate) fn publish_some(
-        &mut self,
-        number: u64,
-        spans: Box<[Span]>,
-        counts: impl Fn(u32) -> bool,
-    ) -> Result<(), Full> {
-        let slot = self.add(number, spans.clone(), KEPT_SLOTS)?;
-        let units = spans.iter().flat_map(|span| span.units());
-        for (unit, index) in units.zip(0..).filter(|(unit, _)| counts(*unit)) {
+        let slot = self.add(number, Box::new([span]), KEPT_SLOTS)?;
+        for (unit, index) in span.units().zip(0..) {
             self.place(unit, slot, index);
         }
         self.settle(slot);

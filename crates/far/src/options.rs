@@ -1,10 +1,9 @@
 //! The options of a far backing: public fields with defaults.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use zfold_store::backing::{Backing, MAX_ALIGN};
+use zfold_store::backing::MAX_ALIGN;
 use zfold_store::pool::builders;
 
 use crate::map::UNIT;
@@ -40,8 +39,6 @@ pub struct FarOptions {
     /// Most bytes of an object, where the engine likes longer ones; 64 KiB at least. The cleaner
     /// holds three in memory that does not count, a writer one.
     pub object_bytes: u64,
-    /// A backing on this machine to which all goes first. `None`: all goes to the engine.
-    pub near: Option<NearOptions>,
     /// How often the owner's lease is renewed at the engine.
     pub renew: Duration,
     /// How often the cleaner looks for work if it is not woken.
@@ -64,7 +61,6 @@ impl FarOptions {
             bytes_per_second: None,
             read_ahead: 512 << 10,
             object_bytes: u64::MAX,
-            near: None,
             renew: Duration::from_secs(20),
             tend: Duration::from_secs(1),
         }
@@ -79,7 +75,6 @@ impl FarOptions {
         with_bytes_per_second => bytes_per_second: Option<u64>,
         with_read_ahead => read_ahead: u64,
         with_object_bytes => object_bytes: u64,
-        with_near => near: Option<NearOptions>,
         with_renew => renew: Duration,
         with_tend => tend: Duration,
     }
@@ -98,33 +93,5 @@ impl FarOptions {
             return wrong("a far backing asks at least once, and waits for an answer");
         }
         Ok(self)
-    }
-}
-
-/// A backing on this machine, from which a [`FarBacking`](crate::FarBacking) sends what is old to
-/// its engine. Start from [`NearOptions::new`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct NearOptions {
-    /// The backing. As much as it is long lies there at most; what does not fit goes to the engine.
-    pub backing: Arc<dyn Backing>,
-    /// How long after it was written a page goes to the engine, in whole seconds. When less than an
-    /// eighth of the backing is free, the oldest pages move before that.
-    pub after: Duration,
-    /// Most bytes that are written there in a day, counted from the start; what exceeds them goes
-    /// to the engine. `None`: no limit.
-    pub bytes_per_day: Option<u64>,
-}
-
-impl NearOptions {
-    /// Returns the defaults for `backing`: ten minutes, and no limit a day.
-    #[must_use]
-    pub fn new(backing: Arc<dyn Backing>) -> Self {
-        Self { backing, after: Duration::from_secs(600), bytes_per_day: None }
-    }
-
-    builders! {
-        with_after => after: Duration,
-        with_bytes_per_day => bytes_per_day: Option<u64>,
     }
 }

@@ -14,7 +14,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use zfold_store::backing::{AlignedBuffer, MemoryBacking};
+use zfold_store::backing::AlignedBuffer;
 use zfold_store::pool::Lock;
 use zfold_testing::Random;
 
@@ -23,8 +23,7 @@ use crate::far::Far;
 use crate::link::Failure;
 use crate::log::{Piece, Span};
 use crate::map::UNIT;
-use crate::near::CHUNK;
-use crate::options::{FarOptions, NearOptions};
+use crate::options::FarOptions;
 use crate::testing::{SimEngine, SimFaults};
 use crate::twin::{Twin, broken, with};
 
@@ -76,14 +75,6 @@ fn content(unit: u32, version: u32) -> [u8; UNIT] {
     bytes
 }
 
-/// Returns a near backing with room for almost half, which some runs may not write to all the time.
-fn near(seed: u64) -> NearOptions {
-    let backing = Arc::new(MemoryBacking::new(10 * CHUNK as usize * UNIT));
-    NearOptions::new(backing)
-        .with_after(Duration::from_secs(2))
-        .with_bytes_per_day((seed / 4 % 2 == 1).then_some(u64::from(UNITS) * UNIT as u64))
-}
-
 impl Run {
     fn new(seed: u64, faults: SimFaults) -> Arc<Self> {
         // Half of the runs read ahead, a quarter of an object at a time.
@@ -94,7 +85,6 @@ impl Run {
             .with_deadline(Duration::from_secs(3600))
             .with_read_ahead(READ_AHEAD as u64)
             .with_backoff(Duration::ZERO);
-        let options = options.with_near((seed / 2 % 2 == 1).then(|| near(seed)));
         let far = Far::new(Arc::clone(&engine) as _, options).unwrap();
         let model = Model {
             units: vec![Unit { empty: true, ..Unit::default() }; UNITS as usize],
@@ -172,8 +162,7 @@ impl Run {
         }
         let absent = self.far.link.absent();
         let written = self.far.write(span.unit, &data);
-        let sent = absent && self.far.here.is_none();
-        if sent && self.model.lock().depth == 0 && written.is_ok() {
+        if absent && self.model.lock().depth == 0 && written.is_ok() {
             self.wrong("a write went to an absent engine".into());
         }
         let mut model = self.model.lock();
@@ -182,11 +171,7 @@ impl Run {
             let unit = &mut model.units[unit as usize];
             match &written {
                 Ok(()) => *unit = Unit { versions: vec![version], empty: false },
-                Err(_) => {
-                    unit.versions.push(version);
-                    // What lay here goes before the engine is asked (tiers/Y3).
-                    unit.empty |= self.far.here.is_some();
-                }
+                Err(_) => unit.versions.push(version),
             }
         }
         drop(model);
@@ -291,9 +276,6 @@ impl Run {
     }
 
     fn tidy(&self) -> Result<(), String> {
-        if let Some(here) = &self.far.here {
-            here.near().check();
-        }
         let stats = self.far.stats();
         let small = 64 << 10;
         if stats.dead_objects > 0 {
@@ -362,23 +344,22 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn a_thousand_seeds_bring_no_wrong_byte() {
-    let (mut reads, mut ahead, mut moved) = (0, 0, 0);
+    let (mut reads, mut ahead) = (0, 0);
     let (mut cleaned, mut absences, mut forged) = (0, 0, 0);
     for seed in seeds() {
         let run = simulate(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         let stats = run.far.stats();
         reads += stats.gets_total;
         ahead += stats.read_ahead_total;
-        moved += stats.moved_bytes_total;
         cleaned += stats.cleaned_bytes_total;
         absences += stats.absences_total;
         forged += stats.forged_total;
     }
     println!(
-        "{reads} gets, {ahead} reads ahead, {moved} bytes moved, {cleaned} cleaned, \
-         {absences} absences, {forged} forged"
+        "{reads} gets, {ahead} reads ahead, {cleaned} bytes cleaned, {absences} absences, \
+         {forged} forged"
     );
-    let all = [reads, ahead, moved, cleaned, absences, forged];
+    let all = [reads, ahead, cleaned, absences, forged];
     assert!(seeds().count() == 1 || all.iter().all(|&sum| sum > 0));
 }
 
@@ -426,14 +407,4 @@ fn not_looking_again_is_found() {
 #[test]
 fn believing_what_was_read_ahead_is_found() {
     assert!(found(Twin::BelievesPieces).is_some());
-}
-
-#[test]
-fn moving_what_was_written_meanwhile_is_found() {
-    assert!(found(Twin::MovesChanged).is_some());
-}
-
-#[test]
-fn forgetting_before_the_engine_has_it_is_found() {
-    assert!(found(Twin::LeavesEarly).is_some());
 }

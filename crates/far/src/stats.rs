@@ -29,11 +29,6 @@ figures! {
     // They are part of the store's `metadata_bytes`, so they count against its limit.
     gauge metadata_bytes: Bytes, "memory on this machine, for the map and for read-ahead",
         [state(TABLE), metric("far_metadata_bytes")];
-    gauge near_bytes: Bytes, "bytes in the backing file, before they move",
-        [state(TABLE), metric("far_near_bytes")];
-    counter moved_bytes_total: Bytes,
-        "bytes that moved from the backing file because they were old",
-        [state(TABLE), metric("far_moved_bytes_total")];
     counter puts_total: Count, "objects sent", [state(TABLE)];
     counter put_bytes_total: Bytes, "bytes sent", [state(TABLE), metric("far_put_bytes_total")];
     counter gets_total: Count, "ranges fetched whose bytes were those that were sent",

@@ -21,10 +21,6 @@ pub(crate) enum Twin {
     NeverLooksAgain,
     /// Read-ahead bytes that do not open are not fetched again (ahead/Q3).
     BelievesPieces,
-    /// Units that move because they are old count even if they have changed meanwhile (near/W4).
-    MovesChanged,
-    /// It is forgotten here before the engine has acknowledged it (tiers/Y2).
-    LeavesEarly,
 }
 
 /// Returns whether a step is to be done wrongly here.

@@ -177,28 +177,6 @@ settings! {
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
 
-        /// Move old pages from the backing file to PLACE on other machines: redis://HOST,..,
-        /// s3://BUCKET/PATH or nbd://HOST/EXPORT.
-        #[arg(long, value_name = "PLACE", help_heading = COLD)]
-        far: Option<PathBuf>,
-
-        /// Time zfold keeps a page in the backing file before it moves it to --far, such as 1h
-        /// [default: 10min].
-        #[arg(long, value_name = "DURATION", help_heading = COLD)]
-        #[serde(deserialize_with = "text")]
-        far_after: Option<Interval>,
-
-        /// Space on --far, in addition to --backing-size [default: the size of the device].
-        #[arg(long, value_name = "SIZE", help_heading = COLD)]
-        #[serde(deserialize_with = "text")]
-        far_size: Option<Size>,
-
-        /// Write at most SIZE a day to the backing file; the rest goes straight to --far
-        /// [default: no limit].
-        #[arg(long, value_name = "SIZE", help_heading = COLD)]
-        #[serde(deserialize_with = "text")]
-        backing_per_day: Option<Size>,
-
         /// Write whole pages to the backing file instead of compressed ones.
         #[arg(long, help_heading = COLD)]
         backing_raw: bool,

@@ -10,7 +10,6 @@ use zfold_store::CodecSpec;
 
 use super::complete;
 use super::values::allocators;
-use crate::shared::duration::Interval;
 use crate::shared::size::Size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -68,25 +67,6 @@ pub(crate) struct RunArgs {
     /// [default: no limit].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far_bandwidth: Option<Size>,
-
-    /// Move old pages from the backing file to PLACE on other machines: redis://HOST,..,
-    /// s3://BUCKET/PATH or nbd://HOST/EXPORT.
-    #[arg(long, value_name = "PLACE", help_heading = MEMORY, requires = "backing")]
-    pub(crate) far: Option<PathBuf>,
-
-    /// Time zfold keeps a page in the backing file before it moves it to --far, such as 1h
-    /// [default: 10min].
-    #[arg(long, value_name = "DURATION", help_heading = MEMORY, requires = "far")]
-    pub(crate) far_after: Option<Interval>,
-
-    /// Space on --far, in addition to --backing-size [default: four times --limit].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "far")]
-    pub(crate) far_size: Option<Size>,
-
-    /// Write at most SIZE a day to the backing file; the rest goes straight to --far
-    /// [default: no limit].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "far")]
-    pub(crate) backing_per_day: Option<Size>,
 
     /// End the run with status 125 at the first process whose memory cannot be managed. Without
     /// this, zfold names the process on stderr and does not manage its memory.

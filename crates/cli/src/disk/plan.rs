@@ -12,7 +12,7 @@ use super::config;
 use super::snapshot::SnapshotPlace;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
 use crate::settings::{self, CONNECTIONS, Knobs, STORE_LIMIT_MIN};
-use crate::shared::backing::{BackingPlan, FarPlan, Target};
+use crate::shared::backing::{BackingPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{PAGE_LEN, Size, at_least, format_size};
 
@@ -280,7 +280,6 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
         ("--backing-size", settings.backing_size.is_some()),
         ("--backing-raw", settings.backing_raw),
         ("--force", settings.force),
-        ("--far", settings.far.is_some()),
         ("--far-bandwidth", settings.far_bandwidth.is_some()),
         ("--writeback-limit", settings.writeback_limit.is_some()),
         ("--writeback-batch", settings.writeback_batch.is_some()),
@@ -293,34 +292,12 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
         (Some(path), _) => {
             let plan = BackingPlan {
                 target: Target::parse(path)?,
-                far: far(name, settings)?,
                 size: settings.backing_size.map(|size| size.0),
                 raw: settings.backing_raw,
                 force: settings.force,
                 bandwidth: settings.far_bandwidth.map(|size| size.0),
             };
             plan.checked().map(Some)
-        }
-    }
-}
-
-/// Returns where pages go from the backing file, if anywhere.
-fn far(name: &str, settings: &DeviceSettings) -> Result<Option<FarPlan>, Failure> {
-    let (after, far_size, per_day) =
-        (settings.far_after, settings.far_size, settings.backing_per_day);
-    let needs = [
-        ("--far-after", after.is_some()),
-        ("--far-size", far_size.is_some()),
-        ("--backing-per-day", per_day.is_some()),
-    ];
-    let bytes = |size: Option<Size>| size.map(|size| size.0);
-    match (&settings.far, needs.iter().find(|(_, given)| *given)) {
-        (None, Some((flag, _))) => usage(format!(
-            "{name}: {flag} needs somewhere for pages to go from the backing file: give --far too"
-        )),
-        (place, _) => {
-            let plan = |place| FarPlan::new(place, after, bytes(far_size), bytes(per_day));
-            place.as_deref().map(plan).transpose()
         }
     }
 }

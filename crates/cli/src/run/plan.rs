@@ -14,7 +14,7 @@ use super::group;
 use crate::args::{Limit, ReportFormat, RunArgs};
 use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
-use crate::shared::backing::{self, BackingPlan, FarPlan, Target};
+use crate::shared::backing::{self, BackingPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{Size, at_least};
 
@@ -72,14 +72,8 @@ impl RunPlan {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
         let backing = args.store.backing.as_deref().map(Target::parse).transpose()?;
-        let far = |place: &PathBuf| {
-            let (after, per_day) = (args.far_after, args.backing_per_day);
-            FarPlan::new(place, after, size(args.far_size), size(per_day))
-        };
-        let far = args.far.as_ref().map(far).transpose()?;
         let plan = |target| BackingPlan {
             target,
-            far,
             size: size(args.store.backing_size),
             raw: false,
             force: args.store.force,

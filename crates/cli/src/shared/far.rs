@@ -49,26 +49,25 @@ pub(crate) fn options(len: u64, limit: Option<u64>, bytes_per_second: Option<u64
         .with_bytes_per_second(bytes_per_second)
 }
 
-/// Connects to `place`, which stands behind `flag`.
+/// Connects to `place`, which stands behind `--backing`.
 ///
 /// # Errors
 /// It cannot be reached, or is not fit.
-pub(crate) fn connect(flag: &str, place: &Place) -> Result<Arc<dyn Engine>, Failure> {
+pub(crate) fn connect(place: &Place) -> Result<Arc<dyn Engine>, Failure> {
     zfold_far::connect(place, Instant::now() + CONNECT)
-        .map_err(|error| Failure::new(format!("{flag}: {error}")))
+        .map_err(|error| Failure::new(format!("--backing: {error}")))
 }
 
-/// Returns a backing over the engine that stands behind `flag`.
+/// Returns a backing over the engine that stands behind `--backing`.
 ///
 /// # Errors
 /// The options make no backing; the system's error.
 pub(crate) fn open(
-    flag: &str,
     engine: Arc<dyn Engine>,
     options: FarOptions,
 ) -> Result<Arc<FarBacking>, Failure> {
     let backing = FarBacking::open(engine, options);
-    backing.map(Arc::new).map_err(|error| Failure::new(format!("{flag}: {error}")))
+    backing.map(Arc::new).map_err(|error| Failure::new(format!("--backing: {error}")))
 }
 
 /// [`FarStats`] and the engine that they are of.

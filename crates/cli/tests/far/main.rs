@@ -21,6 +21,5 @@ mod lost;
 mod nbd_export;
 mod paced;
 mod run;
-mod tiered;
 mod tls;
 mod told;

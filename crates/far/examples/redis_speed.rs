@@ -55,8 +55,8 @@ impl Engine for Distant {
         self.engine.delete(numbers, deadline)
     }
 
-    fn renew(&self, deadline: Instant) -> Result<(), EngineError> {
-        self.engine.renew(deadline)
+    fn renew(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
+        self.engine.renew(numbers, deadline)
     }
 }
 

@@ -73,10 +73,10 @@ impl FarBacking {
         self.far.link.engine().name()
     }
 
-    /// Returns the names, as in messages, of the engine's servers that do not answer, as far as
-    /// recent calls show. Makes no request.
-    pub fn servers_away(&self) -> Vec<String> {
-        self.far.link.engine().away()
+    /// Returns whether the engine has answered nothing for some seconds though it was asked. Makes
+    /// no request.
+    pub fn is_away(&self) -> bool {
+        self.far.link.is_away()
     }
 
     /// Returns the last failure of the engine, in words; `None` if there was none.
@@ -152,7 +152,7 @@ impl Backing for FarBacking {
         true
     }
 
-    /// Returns the bytes that the maps, the list of objects and read-ahead take.
+    /// Returns the bytes that the map and the list of objects take.
     fn memory_bytes(&self) -> u64 {
         self.far.memory_bytes()
     }

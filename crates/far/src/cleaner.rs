@@ -1,17 +1,16 @@
-//! Background work, by one thread: it deletes dead objects, rewrites sparse ones, renews the
-//! owner's lease, and tries an absent engine again.
+//! Background work, by one thread: it deletes dead objects, rewrites sparse ones, moves on the
+//! expiry of those that live, and tries an absent engine again.
 //!
 //! - C1: a round has a bound: [`ROUND_UNITS`] rewritten, a deadline for each call, and nothing
-//!   begun after it is time to renew.
+//!   rewritten or deleted after [`ROUND`].
 //! - C2: a copy counts after it is acknowledged, and the copied object can die only then (far/H1,
 //!   log/L5).
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
 //! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
 //!   longer be under way.
 //! - C5: an absent engine may answer all the same: it is full, or lacks one of several servers. So
-//!   after each probe that fails, the lease is renewed, and if the engine answers, dead objects are
-//!   deleted. Otherwise live objects would expire with their lease, and a full engine would stay
-//!   full.
+//!   after each probe that fails, live objects are renewed if it is time, and dead ones are
+//!   deleted. Otherwise live ones would expire, and a full engine would stay full.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,12 @@ use crate::seal::SEALED;
 
 /// Most units that a round rewrites: 32 MiB.
 const ROUND_UNITS: usize = (32 << 20) / UNIT;
+
+/// How long a round begins work.
+const ROUND: Duration = Duration::from_secs(20);
+
+/// How many objects are renewed in one call.
+const RENEW_MAX: usize = 4096;
 
 /// Most objects of one deletion.
 const DELETE_MAX: usize = 512;
@@ -84,16 +89,19 @@ impl Far {
         true
     }
 
-    /// Renews the owner's lease, if it is time; returns false if that was not heard.
+    /// Moves on the expiry of all objects, if it is time; returns false if that was not heard.
     fn renew(&self, now: Instant, round: &mut Round, patience: Duration) -> bool {
         if round.renew.is_some_and(|at| now < at) {
             return true;
         }
-        let heard = self.link.renew(Instant::now() + patience).is_ok();
-        if heard {
-            round.renew = Some(now + self.options.renew);
+        for slot in (0..).step_by(RENEW_MAX) {
+            let Some(numbers) = self.log().numbers(slot..slot + RENEW_MAX) else { break };
+            if self.link.renew(&numbers, Instant::now() + patience).is_err() {
+                return false;
+            }
         }
-        heard
+        round.renew = Some(now + self.options.renew);
+        true
     }
 
     /// Lets the numbers of puts that failed become dead (C4).
@@ -107,7 +115,7 @@ impl Far {
     /// Rewrites live pieces of sparse and small objects (C1, C2).
     fn clean(&self) {
         let (begun, mut written) = (Instant::now(), 0);
-        while written < ROUND_UNITS && begun.elapsed() < self.options.renew {
+        while written < ROUND_UNITS && begun.elapsed() < ROUND {
             let pieces = self.log().victims();
             if pieces.is_empty() {
                 return;
@@ -190,7 +198,7 @@ impl Far {
     /// Deletes what is dead; each call has so much time (C3).
     fn delete_dead(&self, patience: Duration) {
         let begun = Instant::now();
-        while begun.elapsed() < self.options.renew {
+        while begun.elapsed() < ROUND {
             let numbers = self.change(|log| log.take_dead(DELETE_MAX));
             if numbers.is_empty() {
                 return;
@@ -216,7 +224,7 @@ impl Far {
                 return;
             }
         }
-        // Nothing is there any more; what the engine keeps for itself ends with its lease.
+        // Nothing is there any more.
         let _ = self.link.close(until);
     }
 }
@@ -244,17 +252,19 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_lives_as_often_as_it_should_say_so() {
+    fn what_lives_is_renewed_as_often_as_it_should_be() {
         let (engine, far, start) = far();
         let mut round = Round::default();
-        for (seconds, calls) in [(0, 1), (1, 1), (19, 1), (20, 2), (39, 2), (41, 3)] {
+        far.write(0, &[1; UNIT]).unwrap();
+        for (seconds, renewals) in [(0, 1), (1, 1), (899, 1), (900, 2), (1799, 2), (1801, 3)] {
             far.tend(start + Duration::from_secs(seconds), &mut round);
-            assert_eq!(engine.calls_total(), calls, "after {seconds} s");
+            assert_eq!(engine.renewals_total(), renewals, "after {seconds} s");
         }
         engine.set_absent(true);
-        far.tend(start + Duration::from_secs(61), &mut round);
-        far.tend(start + Duration::from_secs(62), &mut round);
-        assert_eq!(engine.calls_total(), 5, "what failed is said again");
+        far.tend(start + Duration::from_secs(2701), &mut round);
+        engine.set_absent(false);
+        far.tend(start + Duration::from_secs(2702), &mut round);
+        assert_eq!(engine.renewals_total(), 4, "what failed is tried again");
     }
 
     #[test]
@@ -263,8 +273,7 @@ mod tests {
         let mut round = Round::default();
         engine.set_absent(true);
         far.link.set_absent(true);
-        // After each probe the lease is renewed, in vain.
-        for (ms, calls) in [(0, 0), (199, 0), (200, 2), (599, 2), (600, 4), (1399, 4)] {
+        for (ms, calls) in [(0, 0), (199, 0), (200, 1), (599, 1), (600, 2), (1399, 2)] {
             let next = far.tend(start + Duration::from_millis(ms), &mut round);
             assert_eq!(engine.calls_total(), calls, "after {ms} ms");
             assert!(next <= far.options.tend);
@@ -276,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_takes_nothing_hears_of_its_owner_and_deletes_what_is_dead() {
+    fn an_engine_that_takes_nothing_renews_what_lives_and_deletes_what_is_dead() {
         let (engine, far, start) = far();
         let mut round = Round::default();
         far.write(0, &[1; 2 * UNIT]).unwrap();

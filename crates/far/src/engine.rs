@@ -22,13 +22,6 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Returns how long an object should be, in bytes: the size that the engine moves well.
     fn object_bytes(&self) -> usize;
 
-    /// Returns how many bytes a get brings in about the time of a few. A reader fetches this many,
-    /// and keeps those that it does not need yet. The default, 0, is for an engine where each byte
-    /// takes its time.
-    fn read_bytes(&self) -> usize {
-        0
-    }
-
     /// Returns how many bytes of pages there is room for, if the engine knows.
     fn room(&self) -> Option<u64> {
         None
@@ -58,23 +51,14 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// See [`EngineError`]; some may be removed.
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError>;
 
-    /// Renews the lease of these objects' owner. An engine that removes what an owner left behind
-    /// does so some time after the last call, which it says here: call it that often.
+    /// Moves on the expiry of objects that are still needed. An engine that removes what an owner
+    /// left behind does so an hour after the last call for it. By default nothing expires.
     ///
     /// # Errors
-    /// See [`EngineError`].
-    fn renew(&self, deadline: Instant) -> Result<(), EngineError>;
-
-    /// Returns what is known of the copies of objects, if the engine keeps several. Makes no
-    /// request.
-    fn copies(&self) -> Copies {
-        Copies::default()
-    }
-
-    /// Returns the names, as in messages, of its servers that do not answer, as far as recent calls
-    /// show. Makes no request.
-    fn away(&self) -> Vec<String> {
-        Vec::new()
+    /// See [`EngineError`]; some may be renewed.
+    fn renew(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
+        let _ = (numbers, deadline);
+        Ok(())
     }
 
     /// Says that the owner of these objects needs none of them any more, nor the engine: what the
@@ -86,16 +70,6 @@ pub trait Engine: Send + Sync + fmt::Debug {
         let _ = deadline;
         Ok(())
     }
-}
-
-/// An engine's knowledge of its copies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Copies {
-    /// Copies that were acknowledged, are found to be gone, and could not be made again.
-    pub gone: u64,
-    /// Copies that were gone and made again, so far.
-    pub made_total: u64,
 }
 
 /// Why an engine did not carry out a request.

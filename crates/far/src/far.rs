@@ -17,7 +17,6 @@
 //! Each H2 start anew needs a change by another thread, and none begins after the deadline.
 
 use std::io;
-use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, RwLock};
 use std::thread;
@@ -25,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use zfold_store::pool::{Lock, sound};
 
-use crate::ahead::Ahead;
 use crate::bell::Bell;
 use crate::engine::{Engine, EngineError};
 use crate::link::{Failure, Link};
@@ -46,7 +44,6 @@ pub(crate) struct Far {
     /// Bytes of the log, as of its last change.
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
-    ahead: Ahead,
     pace: Pace,
     pub(crate) bell: Bell,
     /// Whether all objects are being removed. A thread that puts shares it until it has published,
@@ -58,12 +55,10 @@ impl Far {
     pub(crate) fn new(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
         let options = options.checked()?;
         let units = (options.len / UNIT as u64) as u32;
-        let most = usize::try_from(options.object_bytes).unwrap_or(usize::MAX);
-        let log = Log::new(units, engine.object_bytes().min(most));
+        let log = Log::new(units, engine.object_bytes());
         let sealer = Sealer::new()
             .ok_or_else(|| io::Error::other("the system has no random numbers for a key"))?;
         Ok(Self {
-            ahead: Ahead::new(engine.read_bytes(), options.read_ahead),
             pace: Pace::new(options.bytes_per_second),
             options,
             link: Link::new(engine),
@@ -88,9 +83,9 @@ impl Far {
         changed
     }
 
-    /// Returns the bytes of memory that the log and read-ahead take, without the log's lock.
+    /// Returns the bytes of memory that the log takes, without its lock.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed) + self.ahead.bytes()
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn until(&self) -> Instant {
@@ -202,9 +197,8 @@ impl Far {
         Ok(())
     }
 
-    /// Fetches and opens the units of an object from a spot on, unless they are here (ahead/Q1).
-    /// Returns false if that failed and `unit`, the first of them, does not lie there any more
-    /// (H2).
+    /// Fetches and opens the units of an object from a spot on. Returns false if that failed and
+    /// `unit`, the first of them, does not lie there any more (H2).
     fn fetch(
         &self,
         unit: u32,
@@ -212,37 +206,18 @@ impl Far {
         plain: &mut [u8],
         until: Instant,
     ) -> Result<bool, Failure> {
-        let Spot { number, index, .. } = spot;
-        let len = plain.len() / UNIT;
-        let mut sealed = vec![0; len * SEALED];
-        if self.ahead.copy(spot, &mut sealed) {
-            if self.sealer.open(number, index, &mut sealed, plain).is_ok() {
-                self.link.count_ahead();
-                return Ok(true);
-            }
-            if broken(Twin::BelievesPieces) {
-                return Err(Failure::Forged);
-            }
-            self.ahead.forget(spot);
-        }
-        let units = self.ahead.range(spot, len as u32);
-        let (start, at) = (units.start as usize, (index - units.start) as usize);
-        let mut fetched = vec![0; units.len() * SEALED];
+        let Spot { number, index } = spot;
+        let mut sealed = vec![0; plain.len() / UNIT * SEALED];
         self.attempts(until, |until| {
             let lies = || self.log().find(unit, 1).is_some_and(|(now, _)| now == spot);
-            let open = |fetched: &mut [u8]| {
-                sealed.copy_from_slice(&fetched[at * SEALED..][..len * SEALED]);
-                self.sealer.open(number, index, &mut sealed, plain)
-            };
-            let got = self.link.get(number, start * SEALED, &mut fetched, until, open, lies);
+            let open = |sealed: &mut [u8]| self.sealer.open(number, index, sealed, plain);
+            let at = index as usize * SEALED;
+            let got = self.link.get(number, at, &mut sealed, until, open, lies);
             if broken(Twin::NeverLooksAgain) {
                 return got.map(|()| true);
             }
             match got {
-                Ok(()) => {
-                    self.ahead.keep(number, units.clone(), mem::take(&mut fetched));
-                    Ok(true)
-                }
+                Ok(()) => Ok(true),
                 Err(failure) if lies() => Err(failure),
                 Err(_) => Ok(false),
             }

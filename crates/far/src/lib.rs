@@ -6,25 +6,22 @@
 //! everything that comes back is checked. [`FarStats`] has its statistics. The design, with its
 //! invariants and costs, is in `docs/design/far.md` of the repository.
 //!
-//! Beside pages, an [`Object`] is one stream of bytes, such as a snapshot: sent in parts, complete
-//! or not there, and resumed after an interruption.
+//! Beside pages, an [`Object`] is one stream of bytes in S3, such as a snapshot: sent in parts, and
+//! complete or not there.
 //!
 //! # Features
-//! `redis`, on by default, is for servers of Redis and what speaks like it; `s3` for S3 and what
-//! speaks like it; exports of NBD servers need none. `testing` has what tests of engines and of
-//! backings need.
+//! `redis`, on by default, is for servers of Redis and what speaks like it; `s3` for objects in S3
+//! and what speaks like it; exports of NBD servers need none. `testing` has what tests of engines
+//! and of backings need.
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod backing;
 mod bell;
 mod cleaner;
 mod engine;
 mod engines;
 mod far;
-#[cfg(any(feature = "redis", feature = "s3"))]
-mod hex;
 mod link;
 mod log;
 mod map;
@@ -33,6 +30,8 @@ mod objects;
 mod options;
 mod pace;
 pub mod place;
+#[cfg(feature = "s3")]
+mod s3;
 mod seal;
 #[cfg(test)]
 mod simulation;
@@ -42,9 +41,9 @@ pub mod testing;
 mod twin;
 
 pub use backing::FarBacking;
-pub use engine::{Copies, Engine, EngineError};
+pub use engine::{Engine, EngineError};
 pub use engines::connect;
-pub use object::{Object, ObjectWrite, Written};
+pub use object::{Object, ObjectWrite};
 pub use objects::object;
 pub use options::FarOptions;
 pub use stats::{FarStats, TABLE};

@@ -7,7 +7,7 @@
 //!
 //! An object is a row of units of the address space, in spans. Overwriting or discarding a unit
 //! makes its copy in an object dead. An object without a living unit is dead itself; one of which
-//! less than half lives is sparse, and one shorter than `small_units` is small. Both are rewritten,
+//! less than half lives is sparse, and one shorter than [`SMALL`] is small. Both are rewritten,
 //! several into one, once that is worth it ([`victims`](Log::victims)).
 //!
 //! - L1: where the map places a unit, there is an object, whose spans say that unit at that index.
@@ -29,11 +29,8 @@ use crate::map::{Map, Place, UNIT};
 use crate::seal::SEALED;
 use crate::twin::{Twin, broken};
 
-/// Units below which an object is small: 16 KiB, where what an engine adds to a value is 1 %, or a
-/// share of what the engine likes. For an engine that likes 8 MiB there are numbers for 262,144
-/// objects: as many of 16 KiB would be 4 GiB.
+/// Units below which an object is small: 16 KiB, where what an engine adds to a value is 1 %.
 const SMALL: u32 = 32;
-const SMALL_SHARE: u32 = 16;
 
 /// How many of the objects that can be listed are the cleaner's, which needs one to make room.
 const KEPT_SLOTS: u32 = 16;
@@ -47,7 +44,7 @@ const DEAD_MIN: u32 = 8;
 const DEAD_MAX: u32 = 256;
 
 /// The shortest and the longest object, in bytes.
-const OBJECT_BYTES: std::ops::RangeInclusive<usize> = (64 << 10)..=(8 << 20);
+const OBJECT_BYTES: std::ops::RangeInclusive<usize> = (64 << 10)..=(1 << 20);
 
 /// Neighbouring units of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +66,6 @@ impl Span {
 pub(crate) struct Spot {
     pub(crate) number: u64,
     pub(crate) index: u32,
-    /// How many units the object has.
-    pub(crate) units: u32,
 }
 
 /// A span that lies, in order, in an object from an index on.
@@ -99,7 +94,6 @@ pub(crate) struct Log {
     map: Map,
     units: u32,
     object_units: u32,
-    small_units: u32,
     index_bits: u32,
     /// How many objects can be listed.
     slots_max: u32,
@@ -130,7 +124,6 @@ impl Log {
             map: Map::new(units),
             units,
             object_units,
-            small_units: SMALL.max(object_units / SMALL_SHARE),
             index_bits,
             slots_max: Place::slots(index_bits),
             next: 0,
@@ -209,8 +202,7 @@ impl Log {
             place == Some((slot, index + at))
         };
         let together = 1 + (1..len).take_while(beside).count() as u32;
-        let &Object { number, units, .. } = self.object(slot);
-        Some((Spot { number, index, units }, together))
+        Some((Spot { number: self.object(slot).number, index }, together))
     }
 
     /// Declares the units of `span` unneeded.
@@ -311,7 +303,7 @@ impl Log {
             for unit in span.units() {
                 let here = self.map.at(unit).map(|place| place.split(self.index_bits));
                 if here == Some((slot, index)) {
-                    let spot = Spot { number: object.number, index, units: object.units };
+                    let spot = Spot { number: object.number, index };
                     let start = Piece { span: Span { unit, len: 0 }, spot, slot };
                     open.get_or_insert(start).span.len += 1;
                 } else {
@@ -367,7 +359,7 @@ impl Log {
         let (number, units, live) = self.counts(slot);
         if live == 0 {
             self.remove(slot);
-        } else if units < self.small_units {
+        } else if units < SMALL {
             self.small.insert((number, slot));
             self.small_live += u64::from(live);
         } else if 2 * live < units {
@@ -387,7 +379,7 @@ impl Log {
         }
         if live == 0 {
             self.remove(slot);
-        } else if units >= self.small_units && 2 * live < units {
+        } else if units >= SMALL && 2 * live < units {
             self.sparse.insert((number, slot));
         }
     }
@@ -410,6 +402,12 @@ impl Log {
     fn counts(&self, slot: u32) -> (u64, u32, u32) {
         let object = self.object(slot);
         (object.number, object.units, object.live)
+    }
+
+    /// Returns the numbers of the objects in these slots; none beyond the last one.
+    pub(crate) fn numbers(&self, slots: Range<usize>) -> Option<Vec<u64>> {
+        let slots = self.slots.get(slots.start..slots.end.min(self.slots.len()))?;
+        (!slots.is_empty()).then(|| slots.iter().flatten().map(|object| object.number).collect())
     }
 
     /// Returns the number of objects.
@@ -448,8 +446,8 @@ impl Log {
             assert!(object.live > 0);
             (stored, live) = (stored + object.units, live + object.live);
             spans += object.spans.len();
-            assert!(!self.small.contains(&id) || object.units < self.small_units);
-            assert!(!self.sparse.contains(&id) || object.units >= self.small_units);
+            assert!(!self.small.contains(&id) || object.units < SMALL);
+            assert!(!self.sparse.contains(&id) || object.units >= SMALL);
             assert!(!self.sparse.contains(&id) || 2 * object.live < object.units);
             small_live += if self.small.contains(&id) { object.live } else { 0 };
         }

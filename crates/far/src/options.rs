@@ -33,13 +33,7 @@ pub struct FarOptions {
     /// counts once, whatever the number of its copies and attempts; fetched bytes do not count. A
     /// write waits for its turn before its time begins. `None`: no limit.
     pub bytes_per_second: Option<u64>,
-    /// Most bytes of memory for read-ahead, with an engine that fetches many bytes in the time of a
-    /// few. They count as the backing's memory. 0: nothing is kept.
-    pub read_ahead: u64,
-    /// Most bytes of an object, where the engine likes longer ones; 64 KiB at least. The cleaner
-    /// holds three in memory that does not count, a writer one.
-    pub object_bytes: u64,
-    /// How often the owner's lease is renewed at the engine.
+    /// How often the expiry of objects at the engine is moved on.
     pub renew: Duration,
     /// How often the cleaner looks for work if it is not woken.
     pub tend: Duration,
@@ -47,8 +41,8 @@ pub struct FarOptions {
 
 impl FarOptions {
     /// Returns the defaults for `len` bytes: 5 s for a read or a write, three attempts 20 ms apart,
-    /// an absent engine tried after 200 ms and up to 10 s, renewed every 20 s, cleaned each second,
-    /// as fast as can be, up to 512 KiB read ahead, objects as long as the engine likes them.
+    /// an absent engine tried after 200 ms and up to 10 s, renewed every quarter of an hour,
+    /// cleaned each second, as fast as can be.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self {
@@ -59,9 +53,7 @@ impl FarOptions {
             probe: Duration::from_millis(200),
             probe_max: Duration::from_secs(10),
             bytes_per_second: None,
-            read_ahead: 512 << 10,
-            object_bytes: u64::MAX,
-            renew: Duration::from_secs(20),
+            renew: Duration::from_secs(900),
             tend: Duration::from_secs(1),
         }
     }
@@ -73,8 +65,6 @@ impl FarOptions {
         with_probe => probe: Duration,
         with_probe_max => probe_max: Duration,
         with_bytes_per_second => bytes_per_second: Option<u64>,
-        with_read_ahead => read_ahead: u64,
-        with_object_bytes => object_bytes: u64,
         with_renew => renew: Duration,
         with_tend => tend: Duration,
     }

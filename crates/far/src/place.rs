@@ -1,5 +1,5 @@
-//! Where pages go, as the user names it: `redis://`, `rediss://`, `s3://` or `nbd://`, read into a
-//! plan.
+//! Where pages and snapshots go, as the user names it: `redis://`, `rediss://`, `s3://` or
+//! `nbd://`, read into a plan.
 //!
 //! - U1: a password is in no text that this module or an engine makes: not in `Debug`, not in
 //!   `Display`, not in an error.
@@ -19,7 +19,7 @@ pub(crate) use error::place_error;
 pub use nbd::NbdPlace;
 pub use s3::S3Place;
 
-/// The most copies of an object.
+/// The most copies of an object that can be asked for.
 pub const COPIES_MAX: usize = 3;
 
 /// A user's name and password (U1).
@@ -57,17 +57,18 @@ impl fmt::Debug for Login {
 /// Servers of Redis, or what speaks like it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisPlace {
-    /// The servers that were named: one or more nodes of a cluster, or servers of their own.
+    /// The servers that were named: one or more nodes of a cluster, or a master and its replicas.
     pub servers: Vec<Address>,
     /// The user's name.
     pub login: Login,
     /// Whether connections are encrypted.
     pub tls: bool,
-    /// On how many masters each object is kept, from 1 to [`COPIES_MAX`].
+    /// How many servers have an object before it counts as put, from 1 to [`COPIES_MAX`]: a master
+    /// and its replicas.
     pub copies: usize,
 }
 
-/// Where pages go.
+/// Where pages go, or a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -115,7 +116,7 @@ impl Place {
             "s3" => S3Place::parse(rest, variable).map(Self::S3),
             "nbd" => NbdPlace::parse(rest).map(Self::Nbd),
             _ => Err(place_error!(
-                "zfold knows no {scheme}://: give redis://HOST, rediss://HOST, s3://BUCKET/PATH or \
+                "zfold knows no {scheme}://: give redis://HOST, rediss://HOST, s3://BUCKET/KEY or \
                  nbd://HOST/EXPORT"
             )),
         }

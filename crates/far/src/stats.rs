@@ -21,21 +21,14 @@ figures! {
     gauge live_bytes: Bytes, "of these, bytes that are still needed",
         [state(TABLE), metric("far_live_bytes")];
     gauge dead_objects: Count, "objects no longer needed and not yet deleted", [state(TABLE)];
-    // Of an engine that keeps one copy, what is lost.
-    gauge copies_missing: Count, "copies that are gone and were not made again",
-        [state(TABLE), metric("far_copies_missing")];
-    total copies_made_total: Count, "copies that were gone and were made again",
-        [state(TABLE), metric("far_copies_made_total")];
     // They are part of the store's `metadata_bytes`, so they count against its limit.
-    gauge metadata_bytes: Bytes, "memory on this machine, for the map and for read-ahead",
+    gauge metadata_bytes: Bytes, "memory on this machine, for the map",
         [state(TABLE), metric("far_metadata_bytes")];
     counter puts_total: Count, "objects sent", [state(TABLE)];
     counter put_bytes_total: Bytes, "bytes sent", [state(TABLE), metric("far_put_bytes_total")];
     counter gets_total: Count, "ranges fetched whose bytes were those that were sent",
         [state(TABLE)];
     counter got_bytes_total: Bytes, "bytes fetched", [state(TABLE), metric("far_got_bytes_total")];
-    counter read_ahead_total: Count, "reads that needed no fetch: an earlier one had brought them",
-        [state(TABLE)];
     counter deletes_total: Count, "objects deleted", [state(TABLE)];
     counter cleaned_bytes_total: Bytes, "bytes sent again to make room",
         [state(TABLE), metric("far_cleaned_bytes_total")];

@@ -19,8 +19,6 @@ pub(crate) enum Twin {
     OpensAnything,
     /// A reader whose object is gone does not look where the unit lies now (far/H2).
     NeverLooksAgain,
-    /// Read-ahead bytes that do not open are not fetched again (ahead/Q3).
-    BelievesPieces,
 }
 
 /// Returns whether a step is to be done wrongly here.

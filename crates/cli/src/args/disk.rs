@@ -156,9 +156,9 @@ settings! {
         #[arg(long, help_heading = MEMORY)]
         dedup: bool,
 
-        /// File or block device to which pages can be written back, or redis://HOST,..,
-        /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents cannot be used
-        /// after this process has ended.
+        /// File or block device to which pages can be written back, or redis://HOST,.. or
+        /// nbd://HOST/EXPORT for other machines. Its contents cannot be used after this process
+        /// has ended.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 

@@ -113,8 +113,8 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) store_limit: Option<Size>,
 
-    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,..,
-    /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents cannot be used after
+    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,.. or
+    /// nbd://HOST/EXPORT for other machines. Its contents cannot be used after
     /// the run.
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]

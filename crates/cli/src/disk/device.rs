@@ -230,7 +230,7 @@ fn store_options(
 ) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
-    let open = |plan| backing::open(plan, size, knobs.limit_bytes);
+    let open = |plan| backing::open(plan, size);
     let opened = made.backing.as_ref().map(open).transpose()?;
     let (backing, far) = opened.map(|opened| (opened.options, opened.far)).unzip();
     let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);

@@ -44,9 +44,7 @@ fn of_far() -> [Metric; 2] {
     };
     [
         metric("far_absent", "1 while the far tier counts as unreachable", |far| far.absent.into()),
-        metric("far_servers_away", "Servers that do not answer", |far| {
-            far.servers_away.len() as u64
-        }),
+        metric("far_away", "1 while the far tier does not answer", |far| far.away.into()),
     ]
 }
 

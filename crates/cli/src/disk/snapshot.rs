@@ -143,11 +143,10 @@ fn save_object(place: &Place, store: &Store, label: &[u8]) -> Result<Value, Snap
     let mut upload = object.write()?;
     let report = store.save(label, &mut upload)?;
     if report.lost_pages == 0 {
-        let written = upload.complete()?;
-        let (bytes, sent) = (written.bytes, written.sent_bytes);
-        return Ok(json!({ "pages": report.pages, "bytes": bytes, "sent_bytes": sent }));
+        upload.complete()?;
+        return Ok(json!({ "pages": report.pages, "bytes": report.bytes }));
     }
-    upload.abort()?;
+    drop(upload);
     let name = format!("{place}.incomplete");
     let beside = far::parse("--save", &name).map_err(|failure| other(failure.line()))?;
     let beside = opened(&beside)?;

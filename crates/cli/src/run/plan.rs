@@ -128,7 +128,7 @@ impl RunPlan {
         let mut far = None;
         if let Some(plan) = &self.backing {
             let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);
-            let opened = backing::open(plan, size, self.store_limit_bytes)?;
+            let opened = backing::open(plan, size)?;
             options.backing = Some(opened.options);
             far = opened.far;
         }

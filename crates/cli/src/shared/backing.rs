@@ -83,26 +83,21 @@ impl Target {
     }
 }
 
-/// Opens what `plan` names, for a store with that limit. What is not a file has `size` bytes for
+/// Opens what `plan` names. What is not a file has `size` bytes for
 /// pages unless the plan says how many.
 ///
 /// # Errors
 /// It cannot be used, or it is a file that zfold did not make and may not overwrite.
-pub(crate) fn open(plan: &BackingPlan, size: u64, limit: Option<u64>) -> Result<Opened, Failure> {
+pub(crate) fn open(plan: &BackingPlan, size: u64) -> Result<Opened, Failure> {
     match &plan.target {
         Target::File(path) => Ok(Opened { options: open_file(plan, path, size)?, far: None }),
-        Target::Far(place) => connect(plan, place, size, limit),
+        Target::Far(place) => connect(plan, place, size),
     }
 }
 
 /// Connects to other machines. Room for pages is what the plan says, and `usual` otherwise, or less
 /// if there is less.
-fn connect(
-    plan: &BackingPlan,
-    place: &Place,
-    usual: u64,
-    limit: Option<u64>,
-) -> Result<Opened, Failure> {
+fn connect(plan: &BackingPlan, place: &Place, usual: u64) -> Result<Opened, Failure> {
     let engine = far::connect(place)?;
     let room = engine.room().unwrap_or(u64::MAX);
     let len = match plan.size {
@@ -115,7 +110,7 @@ fn connect(
         Some(asked) => asked,
         None => usual.min(room),
     };
-    let backing = far::open(engine, far::options(len, limit, plan.bandwidth))?;
+    let backing = far::open(engine, len, plan.bandwidth)?;
     let options = BackingOptions::new(Arc::clone(&backing) as _);
     Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
 }

@@ -19,14 +19,6 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// s to find that a master is gone.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Most memory for read-ahead, and the largest share of a limit that it takes.
-const READ_AHEAD_MAX: u64 = 8 << 20;
-const READ_AHEAD_SHARE: u64 = 8;
-
-/// The share of a limit that an object takes at most: three of them are in memory while one is made
-/// of others.
-const OBJECT_SHARE: u64 = 32;
-
 /// Reads a place that stands behind `flag` on the command line or in the configuration file.
 ///
 /// # Errors
@@ -38,17 +30,6 @@ pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
     place.map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 
-/// Returns the options of a backing on other machines with at most `len` bytes of pages, for a
-/// store with that limit, to which at most this many bytes are sent each second.
-pub(crate) fn options(len: u64, limit: Option<u64>, bytes_per_second: Option<u64>) -> FarOptions {
-    let share = |of: u64| limit.map_or(u64::MAX, |limit| limit / of);
-    FarOptions::new(len)
-        .with_deadline(DEADLINE)
-        .with_read_ahead(share(READ_AHEAD_SHARE).min(READ_AHEAD_MAX))
-        .with_object_bytes(share(OBJECT_SHARE))
-        .with_bytes_per_second(bytes_per_second)
-}
-
 /// Connects to `place`, which stands behind `--backing`.
 ///
 /// # Errors
@@ -58,15 +39,18 @@ pub(crate) fn connect(place: &Place) -> Result<Arc<dyn Engine>, Failure> {
         .map_err(|error| Failure::new(format!("--backing: {error}")))
 }
 
-/// Returns a backing over the engine that stands behind `--backing`.
+/// Returns a backing over the engine that stands behind `--backing`, for at most `len` bytes of
+/// pages, to which at most this many bytes are sent each second.
 ///
 /// # Errors
 /// The options make no backing; the system's error.
 pub(crate) fn open(
     engine: Arc<dyn Engine>,
-    options: FarOptions,
+    len: u64,
+    bytes_per_second: Option<u64>,
 ) -> Result<Arc<FarBacking>, Failure> {
-    let backing = FarBacking::open(engine, options);
+    let options = FarOptions::new(len).with_deadline(DEADLINE);
+    let backing = FarBacking::open(engine, options.with_bytes_per_second(bytes_per_second));
     backing.map(Arc::new).map_err(|error| Failure::new(format!("--backing: {error}")))
 }
 
@@ -78,8 +62,8 @@ pub(crate) struct FarReport {
     pub(crate) engine: String,
     /// It was given up for now, so that nothing is written.
     pub(crate) absent: bool,
-    /// Those of its servers that do not answer.
-    pub(crate) servers_away: Vec<String>,
+    /// It has not answered for some seconds though it was asked.
+    pub(crate) away: bool,
     /// Its last failure, in words.
     pub(crate) last_failure: Option<String>,
     #[serde(flatten, with = "in_state")]
@@ -93,19 +77,18 @@ impl FarReport {
         Self {
             engine: backing.engine_name().to_owned(),
             absent: stats.absent,
-            servers_away: backing.servers_away(),
+            away: backing.is_away(),
             last_failure: backing.last_failure(),
             stats,
         }
     }
 
     /// Returns in few words whether the engine is there.
-    pub(crate) fn state(&self) -> String {
-        match self.servers_away.len() {
-            _ if self.absent => "absent".to_owned(),
-            0 => "there".to_owned(),
-            1 => "1 server away".to_owned(),
-            away => format!("{away} servers unreachable"),
+    pub(crate) fn state(&self) -> &'static str {
+        match (self.absent, self.away) {
+            (true, _) => "absent",
+            (_, true) => "does not answer",
+            _ => "there",
         }
     }
 
@@ -115,8 +98,8 @@ impl FarReport {
         if self.absent {
             rows.push(("absent", "yes".to_owned(), "pages stay here until it is back"));
         }
-        if !self.servers_away.is_empty() {
-            rows.push(("servers_away", self.servers_away.join(", "), ""));
+        if self.away {
+            rows.push(("away", "yes".to_owned(), "reads wait until it answers again"));
         }
         if let Some(failure) = &self.last_failure {
             rows.push(("last_failure", failure.clone(), ""));

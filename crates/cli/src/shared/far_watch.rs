@@ -66,7 +66,7 @@ impl FarWatch {
 #[derive(Debug, Default)]
 struct Troubles {
     absent: Option<Instant>,
-    away: Vec<(String, Instant)>,
+    away: Option<Instant>,
 }
 
 impl Troubles {
@@ -87,23 +87,21 @@ impl Troubles {
             }
             _ => {}
         }
-        self.away.retain(|(server, since)| {
-            let is_away = far.servers_away.contains(server);
-            if !is_away {
-                lines.push(format!("{server} answers again {}", for_long(*since)));
-            }
-            is_away
-        });
-        for server in &far.servers_away {
-            // Of an engine of one server that is gone, one line is enough.
-            let is_all = far.absent && *server == far.engine;
-            if !is_all && !self.away.iter().any(|(told, _)| told == server) {
+        match self.away {
+            // One line is enough of an engine that is gone.
+            None if far.away && !far.absent => {
                 lines.push(format!(
-                    "{server} does not answer; pages that only it holds cannot be read until it \
-                        is back: start it again"
+                    "{} does not answer; pages that it holds cannot be read until it is back: \
+                     start it again",
+                    far.engine
                 ));
-                self.away.push((server.clone(), now));
+                self.away = Some(now);
             }
+            Some(since) if !far.away => {
+                lines.push(format!("{} answers again {}", far.engine, for_long(since)));
+                self.away = None;
+            }
+            _ => {}
         }
         lines
     }
@@ -113,11 +111,11 @@ impl Troubles {
 mod tests {
     use super::*;
 
-    fn far(absent: bool, away: &[&str]) -> FarReport {
+    fn far(absent: bool, away: bool) -> FarReport {
         FarReport {
             engine: "redis at a:1".to_owned(),
             absent,
-            servers_away: away.iter().map(|server| (*server).to_owned()).collect(),
+            away,
             last_failure: absent.then(|| "redis at a:1: no answer in time".to_owned()),
             ..FarReport::default()
         }
@@ -129,30 +127,27 @@ mod tests {
         let mut lines = |far: FarReport, seconds| {
             told.lines(&far, &of_a_disk(), start + Duration::from_secs(seconds)).join("\n")
         };
-        assert_eq!(lines(far(false, &[]), 0), "");
-        let gone = lines(far(true, &["redis at a:1"]), 1);
+        assert_eq!(lines(far(false, false), 0), "");
+        let gone = lines(far(true, true), 1);
         assert!(gone.starts_with("redis at a:1: no answer in time; pages stay"), "{gone}");
         assert!(gone.contains("start it or") && !gone.contains('\n'), "{gone}");
-        assert_eq!(lines(far(true, &["redis at a:1"]), 5), "");
-        assert_eq!(lines(far(false, &[]), 13), "redis at a:1 takes pages again after 12 s");
-        assert_eq!(lines(far(false, &[]), 14), "");
+        assert_eq!(lines(far(true, true), 5), "");
+        assert_eq!(lines(far(false, false), 13), "redis at a:1 takes pages again after 12 s");
+        assert_eq!(lines(far(false, false), 14), "");
     }
 
     #[test]
-    fn a_server_of_several_is_told_of_by_its_name() {
+    fn an_engine_that_does_not_answer_is_told_of_before_it_is_given_up() {
         let (mut told, start) = (Troubles::default(), Instant::now());
-        let mut lines = |away: &[&str], seconds| {
+        let mut lines = |away: bool, seconds| {
             told.lines(&far(false, away), &of_a_run(7), start + Duration::from_secs(seconds))
         };
-        let said = lines(&["redis at b:2"], 0);
+        let said = lines(true, 0);
         assert!(
-            said.len() == 1 && said[0].starts_with("redis at b:2 does not answer;"),
+            said.len() == 1 && said[0].starts_with("redis at a:1 does not answer;"),
             "{said:?}"
         );
-        assert!(lines(&["redis at b:2"], 1).is_empty());
-        let said = lines(&["redis at c:3"], 2);
-        assert_eq!(said[0], "redis at b:2 answers again after 2 s");
-        assert!(said.len() == 2 && said[1].starts_with("redis at c:3"), "{said:?}");
-        assert_eq!(lines(&[], 4), ["redis at c:3 answers again after 2 s"]);
+        assert!(lines(true, 1).is_empty());
+        assert_eq!(lines(false, 4), ["redis at a:1 answers again after 4 s"]);
     }
 }

@@ -21,5 +21,6 @@ mod lost;
 mod nbd_export;
 mod paced;
 mod run;
+mod sort;
 mod tls;
 mod told;

@@ -5,8 +5,9 @@ use tempfile::{TempDir, tempdir};
 use zfold_testing::skip::has_loopback;
 
 use crate::common::command;
-use crate::runs::{Sort, can_manage, text};
+use crate::runs::{can_manage, text};
 use crate::server::{Server as Disk, noise, zfold};
+use crate::sort::Sort;
 
 const PAGES: u32 = 1024;
 const PAGE: u64 = 4096;

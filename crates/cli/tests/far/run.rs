@@ -9,7 +9,8 @@ use zfold_testing::redis::{self, Server};
 use zfold_testing::skip::has_program;
 
 use crate::common::{command, skip};
-use crate::runs::{Sort, can_manage, text};
+use crate::runs::{can_manage, text};
+use crate::sort::Sort;
 
 /// How long a page is waited for (30 s), and then the last words to the server (12 s at most), and
 /// more on a busy machine.

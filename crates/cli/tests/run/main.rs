@@ -15,7 +15,6 @@ mod paused;
 mod refused;
 mod report;
 mod runs;
-mod s3;
 mod sandboxes;
 mod secrets;
 mod servers;

@@ -1,22 +1,18 @@
 //! Real engines: what keeps objects by number on other machines.
 
 pub(crate) mod nbd;
-#[cfg(any(feature = "redis", feature = "s3"))]
-mod random;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "s3")]
-pub(crate) mod s3;
-mod said;
+pub(crate) mod said;
 mod tcp;
 #[cfg(any(feature = "redis", feature = "s3"))]
-mod tls;
+pub(crate) mod tls;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::Engine;
-use crate::place::{Place, PlaceError};
+use crate::place::{Place, PlaceError, place_error};
 
 /// Connects to the place and returns its engine, with a name for its objects that no other
 /// engine has.
@@ -27,10 +23,11 @@ pub fn connect(place: &Place, deadline: Instant) -> Result<Arc<dyn Engine>, Plac
     match place {
         #[cfg(feature = "redis")]
         Place::Redis(place) => Ok(Arc::new(redis::RedisEngine::connect(place, deadline)?)),
-        #[cfg(feature = "s3")]
-        Place::S3(place) => Ok(Arc::new(s3::S3Engine::connect(place, deadline)?)),
+        #[cfg(not(feature = "redis"))]
+        place @ Place::Redis(_) => Err(place.not_built()),
         Place::Nbd(place) => Ok(Arc::new(nbd::NbdEngine::connect(place, deadline)?)),
-        #[cfg(not(all(feature = "redis", feature = "s3")))]
-        place => Err(place.not_built()),
+        Place::S3(place) => Err(place_error!(
+            "{place} keeps snapshots only: give a file, redis://HOST or nbd://HOST/EXPORT"
+        )),
     }
 }

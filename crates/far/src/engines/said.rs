@@ -5,7 +5,7 @@ const SAID_MAX: usize = 400;
 
 /// Returns what a server says, in one line of a bounded length. Its characters stay as they are: a
 /// caller that shows them to people cleans them.
-pub(super) fn short(said: &str) -> String {
+pub(crate) fn short(said: &str) -> String {
     let mut line = String::new();
     for word in said.split_whitespace() {
         if line.len() > 4 * SAID_MAX {

@@ -12,7 +12,7 @@ use crate::place::{PlaceError, place_error};
 ///
 /// # Errors
 /// There is no authority to trust, and there `must` be one.
-pub(super) fn client(scheme: &str, must: bool) -> Result<Arc<ClientConfig>, PlaceError> {
+pub(crate) fn client(scheme: &str, must: bool) -> Result<Arc<ClientConfig>, PlaceError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // One that cannot be read contains no authority.

@@ -82,7 +82,7 @@ impl Model {
         self.log.publish(number, span).unwrap();
         assert!(self.acknowledged.insert(number), "a number came twice");
         for index in 0..span.len {
-            self.at[(span.unit + index) as usize] = Some(Spot { number, index, units: span.len });
+            self.at[(span.unit + index) as usize] = Some(Spot { number, index });
         }
     }
 
@@ -120,13 +120,12 @@ impl Model {
         let number = self.log.begin();
         self.log.relocate(number, &pieces).unwrap();
         self.acknowledged.insert(number);
-        let units = pieces.iter().map(|piece| piece.span.len).sum();
         let mut index = 0;
         for piece in &pieces {
             for at in 0..piece.span.len {
                 let lies = &mut self.at[(piece.span.unit + at) as usize];
                 if *lies == Some(Self::spot_of(piece, at)) {
-                    *lies = Some(Spot { number, index, units });
+                    *lies = Some(Spot { number, index });
                 }
                 index += 1;
             }
@@ -251,7 +250,7 @@ fn an_object_half_dead_is_rewritten_when_a_third_of_all_is_dead() {
     log.discard(Span { unit: 124 * 5, len: 80 });
     let pieces = log.victims();
     assert_eq!(pieces.len(), 2, "two of 44 units, of three, fill an object of 124");
-    assert_eq!(pieces[0].spot, Spot { number: 0, index: 80, units: 124 });
+    assert_eq!(pieces[0].spot, Spot { number: 0, index: 80 });
     assert!(clean_all(&mut log) >= 88);
     let (stored, live) = log.sealed_bytes();
     assert!(2 * (stored - live) <= live, "{live} of {stored} live");
@@ -262,7 +261,7 @@ fn a_slot_used_again_does_not_pass_for_the_object_before() {
     let mut log = Log::new(100, 0);
     let number = log.begin();
     log.publish(number, Span { unit: 0, len: 2 }).unwrap();
-    let spot = Spot { number, index: 0, units: 2 };
+    let spot = Spot { number, index: 0 };
     let piece = Piece { span: Span { unit: 0, len: 2 }, spot, slot: 0 };
     let again = log.begin();
     log.publish(again, Span { unit: 50, len: 1 }).unwrap();

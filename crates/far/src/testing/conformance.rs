@@ -21,8 +21,7 @@ pub fn conformance(engine: &dyn Engine) {
     what_was_deleted_is_missing(engine);
     a_deadline_in_the_past_is_an_error(engine);
     threads_do_not_disturb_each_other(engine);
-    engine.renew(soon()).expect("an owner that lives may say so");
-    engine.renew(soon()).expect("and again");
+    engine.renew(&[FIRST, FIRST + 11], soon()).expect("a renewal, also of what is not there");
 }
 
 /// Long enough for a machine that is busy.

@@ -87,7 +87,6 @@ type OnCall = Arc<dyn Fn() + Send + Sync>;
 /// An engine in memory, with faults. See the module's source for what it keeps true.
 pub struct SimEngine {
     object_bytes: usize,
-    read_bytes: usize,
     absent: AtomicBool,
     state: Lock<State>,
     on_call: Lock<Option<OnCall>>,
@@ -167,7 +166,6 @@ impl SimEngine {
         let state = State { faults, random: seed, ..State::default() };
         Self {
             object_bytes: 64 << 10,
-            read_bytes: 0,
             absent: AtomicBool::new(false),
             state: Lock::new(state),
             on_call: Lock::new(None),
@@ -178,13 +176,6 @@ impl SimEngine {
     #[must_use]
     pub fn with_object_bytes(mut self, object_bytes: usize) -> Self {
         self.object_bytes = object_bytes;
-        self
-    }
-
-    /// Returns the same with another number of bytes that a get likes to bring.
-    #[must_use]
-    pub fn with_read_bytes(mut self, read_bytes: usize) -> Self {
-        self.read_bytes = read_bytes;
         self
     }
 
@@ -294,10 +285,6 @@ impl Engine for SimEngine {
         self.object_bytes
     }
 
-    fn read_bytes(&self) -> usize {
-        self.read_bytes
-    }
-
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {
         self.call(&OF_PUTS, deadline, |state, fault| match fault {
             Some(SimFault::PutLost) => Err(EngineError::Unreachable("it was lost".into())),
@@ -363,7 +350,7 @@ impl Engine for SimEngine {
         })
     }
 
-    fn renew(&self, deadline: Instant) -> Result<(), EngineError> {
+    fn renew(&self, _: &[u64], deadline: Instant) -> Result<(), EngineError> {
         self.call(&[], deadline, |state, _| {
             state.renewals += 1;
             Ok(())

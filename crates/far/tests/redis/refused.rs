@@ -8,7 +8,7 @@ use crate::{connect, connect_with, object, soon};
 
 /// What documents tell to allow a user.
 const RIGHTS: [&str; 8] =
-    ["~zfold:*", "+set", "+get", "+getrange", "+unlink", "+expire", "+info", "+cluster|slots"];
+    ["~zfold:*", "+set", "+wait", "+getrange", "+unlink", "+expire", "+info", "+cluster|slots"];
 
 fn refused(place: &str, variables: &[(&str, &str)], parts: &[&str]) {
     let error = connect_with(place, variables).expect_err("refused").to_string();
@@ -58,13 +58,17 @@ fn servers_that_are_not_fit_are_refused_with_the_remedy() {
     refused(&format!("redis://{address}"), &[], &["allkeys-lru", &command]);
     server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     connect(&format!("redis://{address}"));
-    refused(&format!("redis://{address}/?copies=2"), &[], &["copies=2", "name more servers"]);
-    refused(&format!("redis://{address},{address}/?copies=2"), &[], &["name it once"]);
+    refused(
+        &format!("redis://{address}/?copies=2"),
+        &[],
+        &["copies=2 needs 1", "start more of them"],
+    );
+    let other = Server::start(&[]);
+    refused(&format!("redis://{address},{}", other.address()), &[], &["are two masters"]);
     let replica = Server::start(&["--replicaof", "127.0.0.1", &server.port.to_string()]);
-    refused(&replica.place(), &[], &["replica", "name its master"]);
+    refused(&replica.place(), &[], &["replica", "name its master too"]);
     let cluster = Cluster::start();
-    let mixed = format!("redis://{address},{}", cluster.nodes[0].address());
-    refused(&mixed, &[], &["part of a cluster"]);
+    refused(&cluster.place(3), &[], &["has 1 replicas, and copies=3 needs 2"]);
     refused(&cluster.place(4).replace("copies=4", "copies=9"), &[], &["?copies=1 to 3"]);
     refused("redis://127.0.0.1:1", &[], &["redis at 127.0.0.1:1", "start it"]);
 }

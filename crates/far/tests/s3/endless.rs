@@ -1,33 +1,27 @@
 //! A server that answers more than it is asked for: it fills no memory, and what was asked fails.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zfold_far::place::PlaceError;
-use zfold_far::{Engine, EngineError, Object};
+use zfold_far::Object;
 use zfold_testing::skip::has_loopback;
 
 use crate::gate::request;
-use crate::{place, soon};
+use crate::place;
 
 /// What a server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
-    /// A list does not end.
-    List,
-    /// There is always one more page of the list.
-    Pages,
+    /// The answer to the beginning of an upload does not end.
+    Begun,
     /// An object has a TiB, whatever range of it is asked for.
     Range,
     /// The same, without saying how long it is.
     Unsaid,
     /// What it says of an error does not end.
     Error,
-    /// The list of parts has 3 MiB, and a range of it comes as it should.
-    Parts,
 }
 
 const TIB: u64 = 1 << 40;
@@ -52,11 +46,9 @@ fn start(does: Does) -> Vec<(&'static str, String)> {
 }
 
 /// Answers one request.
-#[expect(clippy::too_many_lines, reason = "one way of going wrong after the other")]
 fn serve(mut client: TcpStream, does: Does) -> io::Result<()> {
     let (head, _) = request(&mut client)?;
     let line = head.lines().next().unwrap_or_default();
-    let is_list = line.contains("list-type");
     let answer = |mut client: TcpStream, status: &str, fields: &str, body: &str| {
         let len = if fields.contains("Content-Length") || fields.contains("Transfer") {
             String::new()
@@ -83,40 +75,14 @@ fn serve(mut client: TcpStream, does: Does) -> io::Result<()> {
         Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
     });
     match (line, does) {
-        _ if line.starts_with("PUT") => answer(client, "200 OK", "", ""),
         _ if line.starts_with("HEAD") => {
             answer(client, "200 OK", &format!("Content-Length: {TIB}\r\n"), "")
         }
-        _ if line.starts_with("POST") && line.contains("?uploads") => {
-            let upload = "<Bucket>b</Bucket><Key>k</Key><UploadId>u</UploadId>";
-            let name = "InitiateMultipartUploadResult";
-            answer(client, "200 OK", "", &format!("<{name}>{upload}</{name}>"))
-        }
-        _ if line.starts_with("POST") || line.starts_with("DELETE") => answer(
-            client,
-            "200 OK",
-            "",
-            "<DeleteResult><Deleted><Key>k</Key></Deleted></DeleteResult>",
-        ),
-        (_, Does::List) if is_list => answer(client, "200 OK", chunked, ""),
-        (_, Does::Pages) if is_list => {
-            let prefix = format!("<Prefix>cold/zfold-{}/</Prefix>", "a".repeat(32));
-            let prefixes = format!("<CommonPrefixes>{prefix}</CommonPrefixes>").repeat(1000);
-            let next = "<NextContinuationToken>more</NextContinuationToken>";
-            let list = format!("<ListBucketResult>{next}{prefixes}</ListBucketResult>");
-            answer(client, "200 OK", "", &list)
-        }
-        _ if is_list => answer(client, "200 OK", "", "<ListBucketResult></ListBucketResult>"),
+        (_, Does::Begun) => answer(client, "200 OK", chunked, ""),
         (_, Does::Error) => {
             let body = "<Error><Code>AccessDenied</Code><Message>no</Message>";
             let body = format!("{:x}\r\n{body}\r\n", body.len());
             answer(client, "403 Forbidden", chunked, &body)
-        }
-        (_, Does::Parts) => {
-            let (first, last) = range.expect("a range is asked for");
-            let fields = format!("Content-Range: bytes {first}-{last}/{}\r\n", 3 << 20);
-            let len = (last - first + 1) as usize;
-            answer(client, "206 Partial Content", &fields, &" ".repeat(len))
         }
         (_, does) => {
             let len = match does {
@@ -143,10 +109,6 @@ fn endless(mut client: TcpStream, chunked: bool) -> io::Result<()> {
     }
 }
 
-fn engine(does: Does, deadline: Instant) -> Result<Arc<dyn Engine>, PlaceError> {
-    zfold_far::connect(&place("s3://b/cold", &start(does)).expect("a place"), deadline)
-}
-
 fn object(does: Does) -> Box<dyn Object> {
     zfold_far::object(&place("s3://b/k", &start(does)).expect("a place")).expect("an object")
 }
@@ -159,41 +121,13 @@ fn told(begun: Instant, error: &str, part: &str) {
 }
 
 #[test]
-fn a_list_of_parts_that_does_not_end_is_an_error_of_the_save() {
-    if !has_loopback("a_list_of_parts_that_does_not_end_is_an_error_of_the_save") {
-        return;
-    }
-    for (does, part) in [
-        (Does::Range, "1099511627776 bytes where 2097152 at most were asked for"),
-        (Does::Parts, "k.parts beside it has 3145728 bytes and is no list of parts: remove it"),
-    ] {
-        let begun = Instant::now();
-        let object = object(does);
-        let error = object.write().err().expect("no list of parts").to_string();
-        told(begun, &error, part);
-    }
-}
-
-#[test]
-fn a_list_that_does_not_end_is_refused() {
-    if !has_loopback("a_list_that_does_not_end_is_refused") {
+fn an_answer_that_does_not_end_is_refused() {
+    if !has_loopback("an_answer_that_does_not_end_is_refused") {
         return;
     }
     let begun = Instant::now();
-    let error = engine(Does::List, soon()).expect_err("it does not end").to_string();
+    let error = object(Does::Begun).write().err().expect("it does not end").to_string();
     told(begun, &error, "more bytes where 8388608 at most were asked for");
-}
-
-#[test]
-fn a_list_with_ever_more_pages_holds_nobody_and_is_not_kept() {
-    if !has_loopback("a_list_with_ever_more_pages_holds_nobody_and_is_not_kept") {
-        return;
-    }
-    // One page tells whether lists are allowed.
-    let engine = engine(Does::Pages, soon()).expect("an engine");
-    let until = Instant::now() + Duration::from_secs(2);
-    engine.renew(until).expect("what is left is for the next renewal");
-    assert!(until.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -203,16 +137,10 @@ fn a_range_that_brings_more_than_it_has_is_refused() {
     }
     for (does, said) in [(Does::Range, "1099511627776 bytes"), (Does::Unsaid, "more bytes")] {
         let begun = Instant::now();
-        let engine = engine(does, soon()).expect("an engine");
-        let error = engine.get(7, 0, &mut [0; 5000], soon()).expect_err("too much");
-        assert!(matches!(error, EngineError::Refused(_)), "{error:?}");
-        told(begun, &error.to_string(), &format!("{said} where 5000 at most were asked for"));
+        let object = object(does);
+        let error = object.read().expect("there").read(&mut [0; 9]).expect_err("too much");
+        told(begun, &error.to_string(), &format!("{said} where 262144 at most were asked for"));
     }
-    // An object that is read as a stream.
-    let object = object(Does::Range);
-    let begun = Instant::now();
-    let error = object.read().expect("there").read(&mut [0; 9]).expect_err("too much");
-    told(begun, &error.to_string(), "1099511627776 bytes where 262144 at most were asked for");
 }
 
 #[test]
@@ -221,7 +149,7 @@ fn an_error_that_does_not_end_is_told_all_the_same() {
         return;
     }
     let begun = Instant::now();
-    let engine = engine(Does::Error, soon()).expect("an engine");
-    let error = engine.get(7, 0, &mut [0; 5000], soon()).expect_err("refused").to_string();
-    told(begun, &error, "AccessDenied: no; set AWS_ACCESS_KEY_ID");
+    let object = object(Does::Error);
+    let error = object.read().expect("there").read(&mut [0; 9]).expect_err("refused");
+    told(begun, &error.to_string(), "AccessDenied: no; set AWS_ACCESS_KEY_ID");
 }

@@ -1,12 +1,15 @@
 //! Places that cannot be used: each refusal names the remedy and no secret.
 
+use std::time::Instant;
+
 use zfold_testing::s3::{S3, ready};
 
-use crate::{place, soon};
+use crate::place;
 
 fn refused(text: &str, variables: &[(&str, String)], parts: &[&str]) {
     let place = place(text, variables).expect("a place");
-    let error = zfold_far::connect(&place, soon()).expect_err("refused").to_string();
+    let object = zfold_far::object(&place).expect("an object");
+    let error = object.try_write().expect_err("refused").to_string();
     for part in parts {
         assert!(error.contains(part), "no {part:?} in: {error}");
     }
@@ -19,18 +22,7 @@ fn a_bucket_that_is_not_there_is_refused() {
         return;
     }
     let server = S3::start();
-    refused("s3://none/cold", &server.variables(), &["s3://none/cold", "create the bucket"]);
-}
-
-#[test]
-fn a_server_that_is_not_there_is_refused() {
-    let variables = [
-        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1".to_owned()),
-        ("AWS_ACCESS_KEY_ID", "test".to_owned()),
-        ("AWS_SECRET_ACCESS_KEY", "hunter2".to_owned()),
-    ];
-    let parts = ["s3://pages/cold at http://127.0.0.1:1", "AWS_ENDPOINT_URL"];
-    refused("s3://pages/cold", &variables, &parts);
+    refused("s3://none/disk", &server.variables(), &["NoSuchBucket", "create the bucket"]);
 }
 
 #[test]
@@ -40,4 +32,11 @@ fn places_of_no_single_object_are_refused() {
         let error = zfold_far::object(&place).expect_err(text).to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn pages_are_not_kept_in_s3() {
+    let place = place("s3://pages/cold", &[]).expect("a place");
+    let error = zfold_far::connect(&place, Instant::now()).expect_err("refused").to_string();
+    assert!(error.contains("keeps snapshots only: give a file, redis://HOST"), "{error}");
 }

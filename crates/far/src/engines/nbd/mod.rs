@@ -51,9 +51,6 @@ const TRIM_MAX: u64 = 1 << 30;
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How far two failures with no answer between them lie apart when the server counts as away.
-const AWAY_AFTER: Duration = Duration::from_secs(3);
-
 /// Objects in an export.
 #[derive(Debug)]
 pub(crate) struct NbdEngine {
@@ -61,8 +58,6 @@ pub(crate) struct NbdEngine {
     export: Export,
     links: Links,
     book: Lock<Book>,
-    /// The first failure and the last one, if there was no answer since.
-    failed: Lock<Option<(Instant, Instant)>>,
 }
 
 #[derive(Debug)]
@@ -111,7 +106,6 @@ impl NbdEngine {
             links: Links::new(place, link, export),
             export,
             book: Lock::new(Book { extents, objects: BTreeMap::new() }),
-            failed: Lock::new(None),
         };
         match engine.trim(deadline) {
             // Advisory: what is not trimmed is overwritten.
@@ -133,23 +127,11 @@ impl NbdEngine {
         let starts = (0..end).step_by(TRIM_MAX as usize);
         for start in starts {
             let len = (end - start).min(TRIM_MAX) as u32;
-            self.run(&mut [Job::Trim(start, len)], deadline).map_err(|(trouble, _)| trouble)?;
+            self.links
+                .run(&mut [Job::Trim(start, len)], deadline)
+                .map_err(|(trouble, _)| trouble)?;
         }
         Ok(())
-    }
-
-    /// Makes requests, and remembers whether the server answers.
-    fn run(&self, jobs: &mut [Job<'_>], deadline: Instant) -> Result<(), (Trouble, bool)> {
-        let done = self.links.run(jobs, deadline);
-        let mut failed = self.failed.lock();
-        match &done {
-            Ok(()) | Err((Trouble::Refused(_), _)) => *failed = None,
-            Err(_) => {
-                let now = Instant::now();
-                *failed = Some((failed.map_or(now, |(first, _)| first), now));
-            }
-        }
-        done
     }
 
     /// Writes an object to rows of grains.
@@ -165,7 +147,7 @@ impl NbdEngine {
             let starts = (row.start * GRAIN..).step_by(most);
             jobs.extend(starts.zip(now.chunks(most)).map(|(at, part)| Job::Write(at, part)));
         }
-        self.run(&mut jobs, until)
+        self.links.run(&mut jobs, until)
     }
 
     /// Reads `out` from `offset` of an object on.
@@ -195,7 +177,7 @@ impl NbdEngine {
             }
             row_at = row_end;
         }
-        self.run(&mut jobs, until).map_err(|(trouble, _)| trouble)?;
+        self.links.run(&mut jobs, until).map_err(|(trouble, _)| trouble)?;
         out.copy_from_slice(&whole[offset - first..][..out.len()]);
         Ok(())
     }
@@ -294,17 +276,6 @@ impl Engine for NbdEngine {
             }
         }
         Ok(())
-    }
-
-    /// Does nothing: what lies there has no lease, and the next process begins with all of it.
-    fn renew(&self, _: Instant) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn away(&self) -> Vec<String> {
-        let failed = *self.failed.lock();
-        let is_away = failed.is_some_and(|(first, last)| last - first >= AWAY_AFTER);
-        is_away.then(|| self.name.clone()).into_iter().collect()
     }
 
     fn close(&self, deadline: Instant) -> Result<(), EngineError> {

@@ -28,7 +28,7 @@ impl Connections {
     }
 
     /// Returns a connection to `address`, an idle one or a new one.
-    pub(super) fn take(&self, address: &Address, deadline: Instant) -> Result<Connection, Trouble> {
+    fn take(&self, address: &Address, deadline: Instant) -> Result<Connection, Trouble> {
         loop {
             let idle = self.idle.lock().get_mut(address).and_then(Vec::pop);
             match idle {
@@ -40,7 +40,7 @@ impl Connections {
     }
 
     /// Takes a connection back on which nothing is under way.
-    pub(super) fn give(&self, address: &Address, link: Connection) {
+    fn give(&self, address: &Address, link: Connection) {
         let mut idle = self.idle.lock();
         let links = idle.entry(address.clone()).or_default();
         if links.len() < IDLE_MAX {
@@ -49,48 +49,47 @@ impl Connections {
     }
 
     /// Closes the idle connections to a server to which one was lost.
-    pub(super) fn forget(&self, address: &Address) {
+    fn forget(&self, address: &Address) {
         let forgotten = self.idle.lock().remove(address);
         // Closed without the lock.
         drop(forgotten);
     }
 
-    /// Sends a command to a server and returns its reply.
+    /// Sends commands to a server and returns the reply to the last one, or the first trouble.
     pub(super) fn call(
         &self,
         address: &Address,
-        command: &Cmd,
+        commands: &[Cmd],
         deadline: Instant,
     ) -> Result<Value, Trouble> {
-        let link = self.send(address, &command.get_packed_command(), deadline)?;
-        self.receive(address, link, deadline)
+        let replies = self.replies(address, commands, deadline)?;
+        replies.into_iter().reduce(Result::and).expect("there is a command")
     }
 
-    /// Sends packed commands. The caller receives the replies over the link that it gets.
-    pub(super) fn send(
+    /// Sends commands to a server at once and returns the reply to each.
+    pub(super) fn replies(
         &self,
         address: &Address,
-        packed: &[u8],
+        commands: &[Cmd],
         deadline: Instant,
-    ) -> Result<Connection, Trouble> {
+    ) -> Result<Vec<Result<Value, Trouble>>, Trouble> {
+        let mut packed = Vec::new();
+        commands.iter().for_each(|command| command.write_packed_command(&mut packed));
         let mut link = self.take(address, deadline)?;
-        link.send(packed, deadline).inspect_err(|_| self.forget(address))?;
-        Ok(link)
-    }
-
-    /// Returns the one reply that is still to come over a link, and keeps the link.
-    pub(super) fn receive(
-        &self,
-        address: &Address,
-        mut link: Connection,
-        deadline: Instant,
-    ) -> Result<Value, Trouble> {
-        let reply = link.receive(deadline);
-        match &reply {
-            Err(trouble) if !trouble.spares_others() => self.forget(address),
-            Err(trouble) if !trouble.spares_link() => {}
-            _ => self.give(address, link),
+        link.send(&packed, deadline).inspect_err(|_| self.forget(address))?;
+        let mut replies = Vec::with_capacity(commands.len());
+        for _ in commands {
+            match link.receive(deadline) {
+                Err(trouble) if !trouble.spares_link() => {
+                    if !trouble.spares_others() {
+                        self.forget(address);
+                    }
+                    return Err(trouble);
+                }
+                reply => replies.push(reply),
+            }
         }
-        reply
+        self.give(address, link);
+        Ok(replies)
     }
 }

@@ -4,8 +4,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use super::connection::Connection;
+use super::info::Info;
 use super::routes::Map;
-use super::server::Info;
 use crate::engine::EngineError;
 use crate::engines::tcp::Timed;
 use crate::place::Address;
@@ -18,7 +18,7 @@ pub(crate) fn hear(pair: UnixStream, deadline: Instant) -> EngineError {
         match link.receive(deadline) {
             Ok(reply) => {
                 let _ = Map::parse(&reply, "self");
-                let _ = Info::of(&reply).map(|info| info.check(&Address::new("self", 1)));
+                let _ = Info::of(&reply).map(|info| info.check(&Address::new("self", 1), 2));
             }
             Err(trouble) if trouble.spares_link() => drop(EngineError::from(trouble)),
             Err(trouble) => return trouble.into(),

@@ -1,70 +1,62 @@
-//! Redis and what speaks like it: one server, several, or a cluster.
+//! Redis and what speaks like it: one master with its replicas, or a cluster.
 //!
-//! An object is a value under `zfold:PREFIX:NUMBER:SALT`, read by `GETRANGE`. It has as many copies
-//! as the user requests, each on a different master (routes/R4); an object is put when each of
-//! these masters has said so. Replication within a cluster is no copy: a master acknowledges before
-//! its replica has anything, and `WAIT` reports how many replicas have it but promises nothing
-//! about the one that is elected. So it is a second master that a lost one is survived by.
+//! An object is a value under `zfold:PREFIX:NUMBER`, read by `GETRANGE` from the master that has
+//! the key. Copies are those of Redis: its masters replicate to replicas, one of which takes over
+//! when a master is gone. With `copies=N` an object is put when `WAIT` says that N - 1 replicas
+//! have it. A replica that takes over without an object has lost it; a reader then finds nothing.
 //!
-//! - R5: a number in the book was acknowledged by all of the homes that its entry names. Only a
-//!   `put` that returns without an error makes an entry.
-//! - R6: a reader asks every home of the entry before it says `Missing`.
+//! - R5: `put` returns without an error only after the master, and `WAIT` for as many replicas as
+//!   were asked for, have said so.
 //! - R7: a request that failed is repeated until its deadline, on a new connection and with a
 //!   new map, unless the server refuses it. Putting the same bytes twice changes nothing.
 //!
-//! - R8: a home that may have lost copies is looked through by the next renewal, all of it: one
-//!   that answers again after a failure, and one where a reader missed a copy.
-//!
-//! Each value has an expiry, so that a server gets its memory back after a process that was killed.
-//! `renew` moves on those that are a quarter over, and while it does so finds copies that are gone,
-//! as after a server's restart, and makes them again from another. It waits for no home that does
-//! not answer: the other copies are renewed, and R8 finds the rest. A deletion does the same, and
-//! leaves what lies there to its expiry.
-//!
-//! Locks: the book's and the homes' are leaves; no request is made under either.
+//! Each value has an expiry, so that a server gets its memory back after a process that was killed;
+//! `renew` moves it on.
 
-mod book;
 mod connection;
 mod connections;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod heard;
-mod homes;
-mod leases;
-mod requests;
+mod info;
 mod routes;
 mod server;
 mod trouble;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
+use ring::rand::{SecureRandom as _, SystemRandom};
 
-use self::book::{Book, Entry};
 use self::connection::Access;
 use self::connections::Connections;
-use self::homes::Homes;
 use self::routes::Routes;
 use self::trouble::Trouble;
-use crate::engine::{Copies, Engine, EngineError};
+use crate::engine::{Engine, EngineError};
 use crate::engines::tcp::left;
-use crate::engines::{random, tls};
-use crate::place::{PlaceError, RedisPlace};
+use crate::engines::tls;
+use crate::place::{Address, PlaceError, RedisPlace, place_error};
 
 /// Length of an object. The server's allocator rounds up to four sizes in each doubling; the
 /// value's header takes the rest.
 const OBJECT_BYTES: usize = (256 << 10) - 64;
 
 /// How long values live without a renewal.
-const LEASE: Duration = Duration::from_secs(3600);
+const EXPIRY: Duration = Duration::from_secs(3600);
 
 /// How long one attempt may take at first, and at most: twice as long after each that was late.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_MAX: Duration = Duration::from_secs(16);
 
-/// How long to wait before another round.
+/// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The most redirections of one attempt.
+const REDIRECTIONS: usize = 3;
+
+/// The most commands that are sent before a reply is awaited.
+const BATCH: usize = 256;
 
 /// Objects in Redis.
 #[derive(Debug)]
@@ -74,15 +66,11 @@ pub(crate) struct RedisEngine {
     copies: usize,
     links: Connections,
     routes: Routes,
-    homes: Homes,
-    book: Book,
-    /// Copies that were made again.
-    copies_made: AtomicU64,
 }
 
 impl RedisEngine {
     /// Connects to the servers of `place` and looks whether they are fit: that they evict no values
-    /// for room, and that there are as many masters as copies.
+    /// for room, and that masters have as many replicas as copies are asked for.
     ///
     /// # Errors
     /// A server cannot be reached by the deadline, refuses, or is not fit; one line that names the
@@ -91,38 +79,123 @@ impl RedisEngine {
         let tls = if place.tls { Some(tls::client("rediss://", true)?) } else { None };
         let links = Connections::new(Access { login: place.login.clone(), tls });
         let routes = server::survey(&links, place, deadline)?;
-        Ok(Self {
-            name: server::name(place),
-            prefix: random::name()?,
-            copies: place.copies,
-            links,
-            homes: Homes::new(routes.homes()),
-            routes,
-            book: Book::default(),
-            copies_made: AtomicU64::new(0),
-        })
+        let name = server::name(place);
+        Ok(Self { name, prefix: prefix()?, copies: place.copies, links, routes })
     }
 
-    /// Waits before another round, and finds out where the masters are by then. Returns how long
-    /// an attempt may take in it, or what went wrong if the deadline has passed.
-    fn next_round(
-        &self,
-        patience: Duration,
-        deadline: Instant,
-        last: Option<Trouble>,
-    ) -> Result<Duration, EngineError> {
-        let was_late = last == Some(Trouble::Late);
-        let over = |last: Option<Trouble>| last.map_or(EngineError::Late, EngineError::from);
-        match left(deadline) {
-            Some(left) if left > PAUSE => thread::sleep(PAUSE),
-            _ => return Err(over(last)),
-        }
-        self.routes.refresh(&self.links, deadline);
-        if left(deadline).is_none() {
-            return Err(over(last));
-        }
-        Ok(if was_late { PATIENCE_MAX.min(2 * patience) } else { patience })
+    fn key(&self, number: u64) -> String {
+        format!("zfold:{}:{number}", self.prefix)
     }
+
+    /// Makes attempts until one succeeds, is refused, or the deadline has passed (R7).
+    fn insist<T>(
+        &self,
+        number: u64,
+        mut patience: Duration,
+        deadline: Instant,
+        attempt: impl Fn(&str, Instant) -> Result<T, Trouble>,
+    ) -> Result<T, EngineError> {
+        let key = self.key(number);
+        left(deadline).ok_or(EngineError::Late)?;
+        loop {
+            let trouble = match attempt(&key, deadline.min(Instant::now() + patience)) {
+                Ok(done) => return Ok(done),
+                Err(refused @ Trouble::Refused(_)) => return Err(refused.into()),
+                Err(trouble) => trouble,
+            };
+            match left(deadline) {
+                Some(left) if left > PAUSE => thread::sleep(PAUSE),
+                _ => return Err(trouble.into()),
+            }
+            self.routes.refresh(&self.links, deadline);
+            if trouble == Trouble::Late {
+                patience = PATIENCE_MAX.min(2 * patience);
+            }
+        }
+    }
+
+    /// Sends commands to the master of a key, and goes where its cluster sends them. Returns the
+    /// reply to the last one.
+    fn ask(&self, key: &str, commands: &[Cmd], until: Instant) -> Result<Value, Trouble> {
+        let address = self.routes.address(key)?;
+        let mut reply = self.links.call(&address, commands, until);
+        for _ in 0..REDIRECTIONS {
+            let (target, asking) = match &reply {
+                Err(Trouble::Moved(target)) => (target, None),
+                Err(Trouble::Ask(target)) => (target, Some(redis::cmd("ASKING"))),
+                _ => break,
+            };
+            let Some(target) = target.clone() else { break };
+            if asking.is_none() {
+                self.routes.refresh(&self.links, until);
+            }
+            let commands: Vec<Cmd> = asking.into_iter().chain(commands.to_vec()).collect();
+            reply = self.links.call(&target, &commands, until);
+        }
+        reply
+    }
+
+    /// Sends one command for each object, a batch at a time to each server. Returns the last
+    /// trouble.
+    fn broadcast(
+        &self,
+        numbers: &[u64],
+        command: impl Fn(&str) -> Cmd,
+        deadline: Instant,
+    ) -> Result<(), EngineError> {
+        left(deadline).ok_or(EngineError::Late)?;
+        let mut last = Ok(());
+        let mut by_server: HashMap<Address, Vec<String>> = HashMap::new();
+        for key in numbers.iter().map(|number| self.key(*number)) {
+            match self.routes.address(&key) {
+                Ok(address) => by_server.entry(address).or_default().push(key),
+                Err(trouble) => last = Err(trouble),
+            }
+        }
+        let batches =
+            by_server.iter().flat_map(|(at, keys)| keys.chunks(BATCH).map(move |k| (at, k)));
+        for (address, keys) in batches {
+            let until = deadline.min(Instant::now() + 2 * PATIENCE);
+            let commands: Vec<Cmd> = keys.iter().map(|key| command(key)).collect();
+            let replies = match self.links.replies(address, &commands, until) {
+                Ok(replies) => replies,
+                Err(trouble) => {
+                    last = Err(trouble);
+                    continue;
+                }
+            };
+            for ((reply, key), command) in replies.into_iter().zip(keys).zip(commands) {
+                let reply = match reply {
+                    Err(Trouble::Moved(_) | Trouble::Ask(_)) => self.ask(key, &[command], until),
+                    reply => reply,
+                };
+                last = reply.map(drop).and(last);
+            }
+        }
+        last.map_err(|trouble| {
+            self.routes.refresh(&self.links, deadline);
+            trouble.into()
+        })
+    }
+}
+
+/// Returns a name of 128 random bits, in hex, which no other process has.
+///
+/// # Errors
+/// The system has no random numbers.
+fn prefix() -> Result<String, PlaceError> {
+    let mut random = [0; 16];
+    SystemRandom::new()
+        .fill(&mut random)
+        .map_err(|_| place_error!("the system has no random numbers to name objects with"))?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(random)))
+}
+
+/// Returns the command that waits for `replicas`, and says how many have what was sent before it.
+/// The answer comes before the attempt ends.
+fn wait(replicas: usize, until: Instant) -> Cmd {
+    let patience = left(until).unwrap_or_default() / 2;
+    redis::cmd("WAIT").arg(replicas).arg(patience.as_millis().max(1) as u64).take()
 }
 
 impl Engine for RedisEngine {
@@ -135,29 +208,24 @@ impl Engine for RedisEngine {
     }
 
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {
-        let mut have: Vec<usize> = Vec::new();
-        let mut patience = 2 * PATIENCE;
-        loop {
-            let mut last = None;
-            let order = self.homes.order(number);
-            let mut order = order.into_iter().filter(|home| !have.contains(home)).peekable();
-            let mut more = Vec::new();
-            while order.peek().is_some() && have.len() + more.len() < self.copies {
-                let until = deadline.min(Instant::now() + patience);
-                let group: Vec<_> =
-                    order.by_ref().take(self.copies - have.len() - more.len()).collect();
-                more.extend(self.put_on(&group, number, bytes, until, &mut last));
+        let replicas = self.copies - 1;
+        self.insist(number, 2 * PATIENCE, deadline, |key, until| {
+            let expiry = EXPIRY.as_secs();
+            let set = redis::cmd("SET").arg(key).arg(bytes).arg("EX").arg(expiry).take();
+            if replicas == 0 {
+                return self.ask(key, &[set], until).map(drop);
             }
-            have.extend(more);
-            if have.len() == self.copies {
-                self.book.enter(number, Entry::new(&have));
-                return Ok(());
+            match self.ask(key, &[set, wait(replicas, until)], until)? {
+                Value::Int(have) if usize::try_from(have).is_ok_and(|have| have >= replicas) => {
+                    Ok(())
+                }
+                Value::Int(have) => Err(Trouble::NotNow(format!(
+                    "{have} replicas have an object, and copies={} needs {replicas}",
+                    self.copies
+                ))),
+                _ => Err(Trouble::Refused("WAIT: no number".to_owned())),
             }
-            if let Some(refused @ Trouble::Refused(_)) = last {
-                return Err(refused.into());
-            }
-            patience = self.next_round(patience, deadline, last)?;
-        }
+        })
     }
 
     fn get(
@@ -167,65 +235,29 @@ impl Engine for RedisEngine {
         out: &mut [u8],
         deadline: Instant,
     ) -> Result<(), EngineError> {
-        let Some(entry) = self.book.find(number) else { return Err(EngineError::Missing) };
         if out.is_empty() {
             return Ok(());
         }
-        let command = |key: &str| {
-            redis::cmd("GETRANGE").arg(key).arg(offset).arg(offset + out.len() - 1).take()
-        };
-        let mut patience = PATIENCE;
-        loop {
-            let mut missing = 0;
-            let mut last = None;
-            let homes = self.homes.healthy_first(entry.homes());
-            for home in &homes {
-                let until = deadline.min(Instant::now() + patience);
-                match self.ask(*home, number, &command, until) {
-                    Ok(Value::BulkString(bytes)) if bytes.len() == out.len() => {
-                        out.copy_from_slice(&bytes);
-                        return Ok(());
-                    }
-                    Ok(_) => {
-                        missing += 1;
-                        self.book.doubt(*home);
-                    }
-                    Err(trouble) => last = Some(trouble),
-                }
+        let last = offset + out.len() - 1;
+        let reply = self.insist(number, PATIENCE, deadline, |key, until| {
+            let get = redis::cmd("GETRANGE").arg(key).arg(offset).arg(last).take();
+            self.ask(key, &[get], until)
+        })?;
+        match reply {
+            Value::BulkString(bytes) if bytes.len() == out.len() => {
+                out.copy_from_slice(&bytes);
+                Ok(())
             }
-            if missing == homes.len() {
-                return Err(EngineError::Missing);
-            }
-            if let Some(refused @ Trouble::Refused(_)) = last {
-                return Err(refused.into());
-            }
-            patience = self.next_round(patience, deadline, last)?;
+            _ => Err(EngineError::Missing),
         }
     }
 
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
-        let wanted = self.copies_of(numbers);
-        // From here on no copies of them are made again.
-        self.book.strike(numbers);
-        let unlink = |key: &str| redis::cmd("UNLINK").arg(key).take();
-        let done = self.broadcast(&wanted, &unlink, deadline, &mut |_, _, _| {});
-        if done.is_err() {
-            self.routes.refresh(&self.links, deadline);
-        }
-        done.map_err(EngineError::from)
+        self.broadcast(numbers, |key| redis::cmd("UNLINK").arg(key).take(), deadline)
     }
 
-    fn renew(&self, deadline: Instant) -> Result<(), EngineError> {
-        self.renew_leases(deadline)
-    }
-
-    fn copies(&self) -> Copies {
-        // Relaxed: a counter.
-        Copies { gone: self.book.gone(), made_total: self.copies_made.load(Ordering::Relaxed) }
-    }
-
-    fn away(&self) -> Vec<String> {
-        let places = self.homes.away().into_iter().filter_map(|home| self.routes.place(home));
-        places.map(|server| format!("redis at {server}")).collect()
+    fn renew(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
+        let expire = |key: &str| redis::cmd("EXPIRE").arg(key).arg(EXPIRY.as_secs()).take();
+        self.broadcast(numbers, expire, deadline)
     }
 }

@@ -1,13 +1,7 @@
-//! Which master keeps which object, and where that master is now.
+//! Which master has which key: the only one, or that of the key's slot in a cluster.
 //!
-//! A *home* is a master as it was when the engine connected: one of the servers that the user
-//! named, or one of a cluster's masters with the slots that it had. Objects are dealt out among
-//! homes by number, so that copies of one object have different homes. In a cluster a home is
-//! reached through the keys' slots, wherever these are by then: a replica that took over, or
-//! another master after the cluster was rearranged.
-//!
-//! - R4: two copies of an object lie on different masters, unless slots were moved from master to
-//!   master since the engine connected.
+//! A master that is gone is replaced by one of its replicas: the map of a cluster says so, and of a
+//! master and replicas that were all named, one calls itself a master then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
@@ -17,39 +11,27 @@ use redis::Value;
 use zfold_store::pool::sound;
 
 use super::connections::Connections;
+use super::info::Info;
 use super::trouble::Trouble;
 use crate::place::Address;
 
 const SLOTS: usize = 16384;
 
-/// Masters with fewer slots get no objects: too few keys in a row would fall on them.
-const SLOTS_MIN: usize = 64;
-
-/// How often a cluster is asked for its map at most.
+/// How often servers are asked where masters are, at most.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// How long one node may take to send the map.
+/// How long one server may take to answer that.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Stands for no home.
+/// Stands for no master.
 const NOBODY: u16 = u16::MAX;
 
 /// The servers to which objects go.
 #[derive(Debug)]
-pub(super) enum Routes {
-    /// Servers that know nothing of each other.
-    Nodes(Vec<Address>),
-    /// A cluster.
-    Cluster(Cluster),
-}
-
-/// A cluster's map: as it was, and as it is.
-#[derive(Debug)]
-pub(super) struct Cluster {
-    /// The home of each slot.
-    home: Box<[u16]>,
-    homes: usize,
-    /// The nodes as they were, which may be the only ones that answer when others are gone.
+pub(super) struct Routes {
+    is_cluster: bool,
+    /// The servers as they were at first, which may be the only ones that answer when others are
+    /// gone.
     first: Vec<Address>,
     now: RwLock<Arc<Map>>,
     asked: Mutex<Asked>,
@@ -62,20 +44,13 @@ struct Asked {
     next: usize,
 }
 
-/// A node's description of its cluster.
+/// Which servers are masters of which slots.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Map {
     /// Index of the master of each slot, or `NOBODY`.
     masters: Vec<u16>,
     /// All nodes, masters and replicas.
     nodes: Vec<Address>,
-}
-
-/// A key, and the slot that it falls into.
-#[derive(Clone, Debug)]
-pub(super) struct Key {
-    pub(super) text: String,
-    slot: usize,
 }
 
 impl Routes {
@@ -86,125 +61,65 @@ impl Routes {
         deadline: Instant,
     ) -> Result<Self, Trouble> {
         let map = Map::ask(links, seed, deadline)?;
-        let mut slots = vec![0_usize; map.nodes.len()];
-        for master in map.masters.iter().filter(|master| **master != NOBODY) {
-            slots[usize::from(*master)] += 1;
-        }
-        let mut homes = 0;
-        let numbered: Vec<u16> = slots
-            .iter()
-            .map(|count| {
-                if *count < SLOTS_MIN {
-                    return NOBODY;
-                }
-                homes += 1;
-                homes - 1
-            })
-            .collect();
-        let home = map.masters.iter();
-        let home = home.map(|master| numbered.get(usize::from(*master)).copied());
-        let home = home.map(|home| home.unwrap_or(NOBODY)).collect();
-        if homes == 0 {
-            return Err(Trouble::NotNow("the cluster has no masters with slots".to_owned()));
-        }
-        Ok(Self::Cluster(Cluster {
-            home,
-            homes: usize::from(homes),
-            first: map.nodes.clone(),
-            now: RwLock::new(Arc::new(map)),
-            asked: Mutex::new(Asked { when: Instant::now(), next: 0 }),
-        }))
+        Ok(Self::new(true, map.nodes.clone(), map))
     }
 
-    /// Returns how many masters share the objects.
-    pub(super) fn homes(&self) -> usize {
-        match self {
-            Self::Nodes(nodes) => nodes.len(),
-            Self::Cluster(cluster) => cluster.homes,
-        }
+    /// Returns the routes to one master; a replica that takes over is one of `servers`.
+    pub(super) fn single(master: &Address, servers: &[Address]) -> Self {
+        Self::new(false, servers.to_vec(), Map::of(master.clone()))
+    }
+
+    fn new(is_cluster: bool, first: Vec<Address>, map: Map) -> Self {
+        let asked = Mutex::new(Asked { when: Instant::now(), next: 0 });
+        Self { is_cluster, first, now: RwLock::new(Arc::new(map)), asked }
     }
 
     /// Returns the masters now.
     pub(super) fn masters(&self) -> Vec<Address> {
-        match self {
-            Self::Nodes(nodes) => nodes.clone(),
-            Self::Cluster(cluster) => {
-                let map = cluster.map();
-                let mut masters: Vec<u16> = map.masters.clone();
-                masters.sort_unstable();
-                masters.dedup();
-                let known = masters.iter().filter_map(|at| map.nodes.get(usize::from(*at)));
-                known.cloned().collect()
-            }
-        }
-    }
-
-    /// Returns where a home is now, if it is anywhere.
-    pub(super) fn place(&self, home: usize) -> Option<Address> {
-        match self {
-            Self::Nodes(nodes) => nodes.get(home).cloned(),
-            Self::Cluster(cluster) => {
-                let map = cluster.map();
-                let slot = cluster.home.iter().position(|of| usize::from(*of) == home)?;
-                map.nodes.get(usize::from(map.masters[slot])).cloned()
-            }
-        }
-    }
-
-    /// Returns the key of an object's copy at `home`. A cluster deals keys out by a checksum, so a
-    /// salt is searched for that lets the key fall to that home.
-    pub(super) fn key(&self, prefix: &str, number: u64, home: usize) -> Key {
-        let text = |salt: usize| format!("zfold:{prefix}:{number}:{salt}");
-        match self {
-            Self::Nodes(_) => Key { text: text(home), slot: home },
-            Self::Cluster(cluster) => (0..)
-                .map(|salt| {
-                    let text = text(salt);
-                    Key { slot: slot(&text), text }
-                })
-                .find(|key| usize::from(cluster.home[key.slot]) == home)
-                .expect("a home has slots, and keys fall into all slots"),
-        }
+        let map = self.map();
+        let mut masters: Vec<u16> = map.masters.clone();
+        masters.sort_unstable();
+        masters.dedup();
+        let known = masters.iter().filter_map(|at| map.nodes.get(usize::from(*at)));
+        known.cloned().collect()
     }
 
     /// Returns the server to ask for a key.
-    pub(super) fn address(&self, key: &Key) -> Result<Address, Trouble> {
-        let found = match self {
-            Self::Nodes(nodes) => nodes.get(key.slot).cloned(),
-            Self::Cluster(cluster) => {
-                let map = cluster.map();
-                map.nodes.get(usize::from(map.masters[key.slot])).cloned()
-            }
-        };
+    pub(super) fn address(&self, key: &str) -> Result<Address, Trouble> {
+        let map = self.map();
+        let found = map.nodes.get(usize::from(map.masters[slot(key)])).cloned();
         found.ok_or_else(|| Trouble::NotNow("no master has the key's slot".to_owned()))
     }
 
-    /// Asks the cluster for its map, a different node each time, unless another thread did so just
-    /// now.
+    /// Finds out where the masters are, unless another thread did so just now.
     pub(super) fn refresh(&self, links: &Connections, deadline: Instant) {
-        let Self::Cluster(cluster) = self else { return };
-        let Ok(mut asked) = cluster.asked.try_lock() else { return };
+        let Ok(mut asked) = self.asked.try_lock() else { return };
         if asked.when.elapsed() < ASK_EVERY {
             return;
         }
-        let mut nodes = cluster.map().nodes.clone();
-        nodes.extend_from_slice(&cluster.first);
-        for _ in 0..nodes.len() {
-            asked.next = (asked.next + 1) % nodes.len();
-            let until = deadline.min(Instant::now() + ASK_PATIENCE);
-            if let Ok(map) = Map::ask(links, &nodes[asked.next], until) {
-                *sound(cluster.now.write()) = Arc::new(map);
-                break;
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
+        let until = || deadline.min(Instant::now() + ASK_PATIENCE);
+        let map = if self.is_cluster {
+            // A different node each time.
+            let mut nodes = self.map().nodes.clone();
+            nodes.extend_from_slice(&self.first);
+            asked.next += 1;
+            let turn = asked.next % nodes.len();
+            nodes.rotate_left(turn);
+            let nodes = nodes.iter().take_while(|_| Instant::now() < deadline);
+            nodes.filter_map(|node| Map::ask(links, node, until()).ok()).next()
+        } else {
+            let info = |server| Some((server, Info::ask(links, server, until()).ok()?));
+            // One that was replaced may not know it yet, and has lost its replicas.
+            let masters = self.first.iter().filter_map(info).filter(|(_, info)| !info.is_replica);
+            let master = masters.max_by_key(|(_, info)| info.replicas);
+            master.map(|(server, _)| Map::of(server.clone()))
+        };
+        if let Some(map) = map {
+            *sound(self.now.write()) = Arc::new(map);
         }
         asked.when = Instant::now();
     }
-}
 
-impl Cluster {
     fn map(&self) -> Arc<Map> {
         let now = sound(self.now.read());
         Arc::clone(&now)
@@ -212,9 +127,15 @@ impl Cluster {
 }
 
 impl Map {
-    /// Asks one node.
+    /// Returns the map of one master that has all keys.
+    fn of(master: Address) -> Self {
+        Self { masters: vec![0; SLOTS], nodes: vec![master] }
+    }
+
+    /// Asks one node of a cluster.
     fn ask(links: &Connections, node: &Address, deadline: Instant) -> Result<Self, Trouble> {
-        let reply = links.call(node, redis::cmd("CLUSTER").arg("SLOTS"), deadline)?;
+        let ask = redis::cmd("CLUSTER").arg("SLOTS").take();
+        let reply = links.call(node, &[ask], deadline)?;
         let strange = || Trouble::Refused("CLUSTER SLOTS: an answer of another form".to_owned());
         Self::parse(&reply, node.host()).ok_or_else(strange)
     }
@@ -314,24 +235,5 @@ mod tests {
         let ranges = |count| Value::Array(vec![range(0, 0, &[node("a", 1)]); count]);
         assert!(Map::parse(&ranges(SLOTS), "self").is_some());
         assert_eq!(Map::parse(&ranges(SLOTS + 1), "self"), None, "more ranges than slots");
-    }
-
-    #[test]
-    fn copies_fall_to_the_homes_that_they_are_for() {
-        let home: Box<[u16]> = (0..SLOTS).map(|slot| (slot % 3) as u16).collect();
-        let map = Map { masters: home.to_vec(), nodes: Vec::new() };
-        let routes = Routes::Cluster(Cluster {
-            home,
-            homes: 3,
-            first: Vec::new(),
-            now: RwLock::new(Arc::new(map)),
-            asked: Mutex::new(Asked { when: Instant::now(), next: 0 }),
-        });
-        for number in 0..100 {
-            for home in 0..3 {
-                let key = routes.key("prefix", number, home);
-                assert_eq!(slot(&key.text) % 3, home, "{key:?}");
-            }
-        }
     }
 }

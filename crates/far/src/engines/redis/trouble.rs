@@ -66,7 +66,7 @@ fn remedied(said: String) -> String {
         "OOM" => "raise its maxmemory or add masters",
         "NOAUTH" | "WRONGPASS" => "set ZFOLD_REDIS_USER and ZFOLD_REDIS_PASSWORD",
         "NOPERM" => {
-            "allow the user ~zfold:* +set +get +getrange +unlink +expire +info +cluster|slots \
+            "allow the user ~zfold:* +set +wait +getrange +unlink +expire +info +cluster|slots \
              +asking"
         }
         "MISCONF" => "let it save its data again (its log says what fails), or switch saving off",

@@ -7,20 +7,21 @@ use std::io::{self, Read};
 use std::mem;
 use std::sync::Arc;
 
-use futures_util::TryFutureExt as _;
+use object_store::aws::AmazonS3;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore as _};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::target::{Target, insist, stream_error};
-use crate::engine::EngineError;
+use super::bucket::failed;
 
 /// Length of the first range, for callers that need only the beginning, and the most of one range.
 const FIRST: u64 = 256 << 10;
 const MOST: u64 = 8 << 20;
 
 /// An object that is being read.
-pub(super) struct Download<'a> {
-    object: &'a Target,
+pub(super) struct Download {
+    store: Arc<AmazonS3>,
+    threads: Handle,
     found: ObjectMeta,
     /// Where the next range begins, and how long it is to be.
     at: u64,
@@ -28,12 +29,13 @@ pub(super) struct Download<'a> {
     fetched: Vec<u8>,
     used: usize,
     /// The range that is on its way.
-    next: Option<JoinHandle<Result<Vec<u8>, EngineError>>>,
+    next: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
-impl<'a> Download<'a> {
-    pub(super) fn new(object: &'a Target, found: ObjectMeta) -> Self {
-        Self { object, found, at: 0, len: FIRST, fetched: Vec::new(), used: 0, next: None }
+impl Download {
+    pub(super) fn new(store: Arc<AmazonS3>, threads: Handle, found: ObjectMeta) -> Self {
+        let (fetched, used, next) = (Vec::new(), 0, None);
+        Self { store, threads, found, at: 0, len: FIRST, fetched, used, next }
     }
 
     /// Begins to fetch the next range, if there is one.
@@ -44,33 +46,29 @@ impl<'a> Download<'a> {
         }
         self.at = end;
         self.len = MOST.min(2 * self.len);
-        let (store, key) = (Arc::clone(self.object.bucket.store()), self.object.key.clone());
+        let (store, key) = (Arc::clone(&self.store), self.found.location.clone());
         let options = GetOptions {
             range: Some(GetRange::Bounded(from..end)),
             if_match: self.found.e_tag.clone(),
             ..GetOptions::default()
         };
-        self.next = Some(self.object.bucket.threads().spawn(async move {
-            let get = || store.get_opts(&key, options.clone()).and_then(|got| got.bytes());
-            let bytes = insist(get).await?;
-            if bytes.len() as u64 == end - from {
-                Ok(bytes.into())
-            } else {
-                Err(EngineError::Missing)
-            }
+        self.next = Some(self.threads.spawn(async move {
+            let got = store.get_opts(&key, options).await.map_err(|error| failed(&error))?;
+            let bytes = got.bytes().await.map_err(|error| failed(&error))?;
+            let is_whole = bytes.len() as u64 == end - from;
+            is_whole.then(|| bytes.into()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
         }));
     }
 }
 
-impl Read for Download<'_> {
+impl Read for Download {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.used == self.fetched.len() {
             if self.next.is_none() {
                 self.fetch();
             }
             let Some(next) = self.next.take() else { return Ok(0) };
-            let fetched = self.object.bucket.threads().block_on(next)?;
-            self.fetched = fetched.map_err(stream_error)?;
+            self.fetched = self.threads.block_on(next)??;
             self.used = 0;
             self.fetch();
         }
@@ -85,7 +83,7 @@ impl Read for Download<'_> {
     }
 }
 
-impl Drop for Download<'_> {
+impl Drop for Download {
     fn drop(&mut self) {
         if let Some(next) = &self.next {
             next.abort();

@@ -1,19 +1,7 @@
-//! Real objects: what keeps a stream on other machines.
-
-#[cfg(feature = "s3")]
-mod s3;
+//! Which object is meant by a place.
 
 use crate::object::Object;
 use crate::place::{Place, PlaceError, place_error};
-
-/// Takes a text as a list of parts, as it may lie beside an object.
-///
-/// # Panics
-/// If what was read is not what is written then.
-#[cfg(all(feature = "s3", any(test, feature = "testing")))]
-pub(crate) fn take_list(text: &str) {
-    s3::take_list(text);
-}
 
 /// Returns the object of that place. Sends no request.
 ///
@@ -22,7 +10,7 @@ pub(crate) fn take_list(text: &str) {
 pub fn object(place: &Place) -> Result<Box<dyn Object>, PlaceError> {
     match place {
         #[cfg(feature = "s3")]
-        Place::S3(place) => Ok(Box::new(s3::S3Object::open(place)?)),
+        Place::S3(place) => Ok(Box::new(crate::s3::S3Object::open(place)?)),
         #[cfg(not(feature = "s3"))]
         place @ Place::S3(_) => Err(place.not_built()),
         place @ (Place::Redis(_) | Place::Nbd(_)) => {

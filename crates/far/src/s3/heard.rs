@@ -1,8 +1,8 @@
 //! Any bytes as what a server of S3 answers.
 
+use std::io::{self, Read as _, Write as _};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use object_store::ClientOptions;
 use object_store::client::{
@@ -11,10 +11,10 @@ use object_store::client::{
 use object_store::path::Path;
 use zfold_store::pool::Lock;
 
+use super::S3Object;
 use super::bounded::Bounded;
 use super::bucket::Bucket;
-use super::{FOLDER, LEASE, S3Engine};
-use crate::engine::{Engine as _, EngineError};
+use crate::object::Object as _;
 use crate::place::{Place, Source};
 
 /// A server that answers everything with the same bytes: a status and fields by the first one, and
@@ -60,7 +60,7 @@ impl HttpService for Server {
 #[derive(Debug)]
 pub(crate) struct Client {
     server: Server,
-    engine: S3Engine,
+    object: S3Object,
 }
 
 impl Client {
@@ -70,29 +70,26 @@ impl Client {
             "AWS_ACCESS_KEY_ID" | "AWS_SECRET_ACCESS_KEY" => Some("test".to_owned()),
             _ => None,
         };
-        let place = match Place::parse("s3://b/cold", Source::Arguments, variable) {
+        let place = match Place::parse("s3://b/disk", Source::Arguments, variable) {
             Ok(Place::S3(place)) => place,
             other => panic!("{other:?}"),
         };
         let server = Server::default();
         let bucket = Bucket::over(&place, true, server.clone(), 0).expect("a bucket");
-        let path = Path::from("cold");
-        let run = path.clone().join(format!("{FOLDER}run"));
-        let engine = S3Engine { bucket, path, run, lease: LEASE, renewed: Lock::new(None) };
-        Self { server, engine }
+        Self { server, object: S3Object { bucket, key: Path::from("disk") } }
     }
 
-    /// Makes each call of an engine, which is answered with `said`; returns what was wrong.
-    pub(crate) fn hear(&self, said: &[u8], deadline: Instant) -> Vec<EngineError> {
+    /// Uses an object in each way, with `said` as every answer; returns what was wrong.
+    pub(crate) fn hear(&self, said: &[u8]) -> Vec<io::Error> {
         said.clone_into(&mut self.server.0.lock());
-        let engine = &self.engine;
-        let calls = [
-            engine.put(7, b"sealed", deadline),
-            engine.get(7, 528, &mut [0; 5000], deadline),
-            engine.delete(&[7, 8], deadline),
-            engine.runs(None, deadline).map(drop),
-            engine.renew(deadline),
-        ];
-        calls.into_iter().filter_map(Result::err).collect()
+        let object = &self.object;
+        let read = || object.read()?.take(1 << 20).read_to_end(&mut Vec::new()).map(drop);
+        let write = || {
+            let mut upload = object.write()?;
+            upload.write_all(b"contents")?;
+            upload.complete()
+        };
+        let uses = [object.size().map(drop), object.try_write(), read(), write()];
+        uses.into_iter().filter_map(Result::err).collect()
     }
 }

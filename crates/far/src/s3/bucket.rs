@@ -1,13 +1,14 @@
-//! Requests to one bucket: each by a deadline, each failure in the words of an engine.
+//! Requests to one bucket: each with a bound of its time, each failure in the words of an engine.
 //!
-//! - T1: `call` returns by its deadline, whatever the server does: the request is dropped then.
+//! - T1: a request ends when the server says nothing for [`SILENCE`], and in [`LONGEST`] in any
+//!   case. One that failed is made again for [`PATIENCE`].
 //! - T2: no text that leaves here has a value of the environment other than the endpoint
 //!   (place/U1).
 
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use std::{fmt, io};
 
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::client::{HttpClient, HttpConnector};
@@ -24,9 +25,14 @@ use crate::place::{PlaceError, S3Place, place_error};
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How often a request is retried within its deadline, as S3 expects from all clients. Few enough
-/// that a server that refuses connections is reported as such and not as late.
-const RETRIES: usize = 3;
+/// How long a server may say nothing to a request, and how long all of it may take: to complete an
+/// upload, a server may copy all parts.
+const SILENCE: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// How long a request is made again that failed, and how often.
+const PATIENCE: Duration = Duration::from_secs(60);
+const RETRIES: usize = 60;
 
 /// The wait before a request is made again, at first and at most.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -36,8 +42,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 const THREADS: usize = 2;
 
 /// A bucket, and the threads that talk to it.
-pub(crate) struct Bucket {
-    name: String,
+pub(super) struct Bucket {
     store: Arc<AmazonS3>,
     /// None once it is dropped.
     runtime: Option<Runtime>,
@@ -48,7 +53,7 @@ impl Bucket {
     ///
     /// # Errors
     /// What the environment says makes no sense, or the system has no threads.
-    pub(crate) fn open(place: &S3Place) -> Result<Self, PlaceError> {
+    pub(super) fn open(place: &S3Place) -> Result<Self, PlaceError> {
         let plain = place.endpoint().is_some_and(|endpoint| endpoint.starts_with("http://"));
         Self::over(place, plain, Connector { tls: tls::client("s3://", !plain)? }, RETRIES)
     }
@@ -63,7 +68,7 @@ impl Bucket {
         let retry = RetryConfig {
             backoff: BackoffConfig { init_backoff: BACKOFF, max_backoff: BACKOFF_MAX, base: 2.0 },
             max_retries,
-            ..RetryConfig::default()
+            retry_timeout: PATIENCE,
         };
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&place.bucket)
@@ -86,38 +91,25 @@ impl Bucket {
             .enable_all()
             .build()
             .map_err(|error| place_error!("{place}: no threads: {error}; raise ulimit -u"))?;
-        let at = place.endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
-        Ok(Self { name: format!("{place}{at}"), store: Arc::new(store), runtime: Some(runtime) })
-    }
-
-    /// Returns what messages call the place.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+        Ok(Self { store: Arc::new(store), runtime: Some(runtime) })
     }
 
     /// Returns what makes requests.
-    pub(crate) fn store(&self) -> &Arc<AmazonS3> {
+    pub(super) fn store(&self) -> &Arc<AmazonS3> {
         &self.store
     }
 
     /// Returns the threads that make them.
-    pub(crate) fn threads(&self) -> &Handle {
+    pub(super) fn threads(&self) -> &Handle {
         self.runtime.as_ref().expect("there until it is dropped").handle()
     }
 
     /// Makes a request and waits for its answer (T1).
-    pub(crate) fn call<T>(
+    pub(super) fn call<T>(
         &self,
-        deadline: Instant,
         request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, EngineError> {
-        if deadline <= Instant::now() {
-            return Err(EngineError::Late);
-        }
-        let answer = self
-            .threads()
-            .block_on(async { tokio::time::timeout_at(deadline.into(), request).await });
-        answer.map_err(|_| EngineError::Late)?.map_err(|error| failed(&error))
+    ) -> io::Result<T> {
+        self.threads().block_on(request).map_err(|error| failed(&error))
     }
 }
 
@@ -132,7 +124,7 @@ impl Drop for Bucket {
 
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bucket").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Bucket").finish_non_exhaustive()
     }
 }
 
@@ -146,6 +138,8 @@ impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            .timeout(LONGEST)
             .tls_backend_preconfigured((*self.tls).clone())
             .build();
         let client = client.map_err(|error| object_store::Error::Generic {
@@ -157,7 +151,12 @@ impl HttpConnector for Connector {
 }
 
 /// Returns a failure in the words of an engine, with the remedy if there is one.
-pub(crate) fn failed(error: &object_store::Error) -> EngineError {
+pub(super) fn failed(error: &object_store::Error) -> io::Error {
+    let error = reason(error);
+    io::Error::new(error.kind(), error)
+}
+
+fn reason(error: &object_store::Error) -> EngineError {
     use object_store::Error as Failed;
     if let Some(too_long) = innermost(error).downcast_ref::<TooLong>() {
         return EngineError::Refused(too_long.to_string());

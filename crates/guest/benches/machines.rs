@@ -78,7 +78,7 @@ fn restored(images: &Arc<Images>, path: &Path, on_demand: bool) -> (Duration, Du
     thread::scope(|scope| {
         let receiving = scope.spawn(move || machines::receive(&listener, stand_in));
         let tell = |line: &str| eprintln!("{line}");
-        restore(images, "web", path, how, (&demand, tell)).expect("restored");
+        restore(images, "web", path, how, (&demand, None, tell)).expect("restored");
         let runs = began.elapsed();
         let received = receiving.join().expect("no panic").expect("a machine");
         if let Some(mut faults) = received.faults {

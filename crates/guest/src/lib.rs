@@ -44,10 +44,12 @@ mod serve;
 pub use images::{
     Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, check_name, images_options,
 };
-pub use keep::{Begin, End, Front, FrontOptions, Heard, Link, OnLoss, Sockets, Told, renew};
+pub use keep::{
+    Begin, End, Front, FrontOptions, Handed, Heard, Link, OnLoss, Sockets, Told, renew,
+};
 pub use offload::{
     BadHeader, BadLayout, Broken, OnDemand, Progress, ReceiveError, Received, Refused, Restore,
-    RestoreError, Restored, receive, restore,
+    RestoreError, Restored, adopt, receive, restore,
 };
 pub use serve::{
     Given, GuestState, GuestStats, NoOrigin, Served, Server, ServerOptions, ServerStats, TABLE,

@@ -122,6 +122,7 @@ fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
                 link.done(left as u8);
                 return left as u8;
             }
+            Told::Machine(_) => {}
             Told::Gone => return 1,
         }
     }

@@ -124,7 +124,7 @@ impl Served {
         if self.is_ending() {
             return Err(LATE.to_owned());
         }
-        let demand = (&self.machines.demand, remark);
+        let demand = (&self.machines.demand, Some(&self.link), remark);
         let restored = restore(&self.images, name, socket, restoring, demand);
         let restored = restored.map_err(|error| error.to_string())?;
         Ok(json!({ "pages": restored.pages, "written_pages": restored.written_pages }))

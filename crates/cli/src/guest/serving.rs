@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use zfold_disk::nbd::{Address, Listener};
-use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, images_options, renew};
+use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, adopt, images_options, renew};
 
 use super::failed::{not_saved, system};
 use super::machines::Machines;
@@ -126,6 +126,12 @@ fn wait(served: &Served, args: &GuestServeArgs, happened: &Receiver<Event>) -> u
             Ok(Event::Front(Told::Renew)) => {
                 if let Err(error) = (served.renew)() {
                     remark(&format!("this server has no standby process: {error}"));
+                }
+            }
+            Ok(Event::Front(Told::Machine(handed))) => {
+                let (demand, link) = (&served.machines.demand, &served.link);
+                if let Err(error) = adopt(handed, &served.images, demand, link, remark) {
+                    remark(&format!("a machine waits for its pages: {error}; end it"));
                 }
             }
             Ok(Event::Front(Told::Release)) => return release(served, args),

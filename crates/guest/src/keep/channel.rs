@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 /// Longest message in bytes.
 const LEN_MAX: usize = 16 << 10;
 
-/// Most descriptors of a message: those of a guest.
-const FDS: usize = 3;
+/// Most descriptors of a message: those of a machine, which has a file for each slot of memory.
+const FDS: usize = 72;
 
 /// A message to a server.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -31,6 +31,8 @@ pub(super) enum ToServer {
     },
     /// Serve this guest: its descriptor, its journal, its connection.
     Guest(u64),
+    /// Put pages into this machine, whose image has that name.
+    Machine(u64, String),
     /// The answer to the last request: where guests connect, or why they cannot.
     Answer(Result<String, String>),
     /// The number of handshakes that have failed so far.
@@ -49,6 +51,8 @@ pub(super) enum ToFront {
     Listen(String),
     /// Accept none from now on.
     Close(String),
+    /// Keep a machine that gets pages of this image on demand.
+    Machine(String),
     /// All images are there.
     Ready,
     /// A guest needs no server.

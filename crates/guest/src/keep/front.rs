@@ -236,6 +236,15 @@ impl Front {
                 state.places.close(&image);
                 state.owed.push_back(ToServer::Answer(Ok(String::new())));
             }
+            ToFront::Machine(image) => {
+                let mut state = self.state();
+                state.number += 1;
+                let number = state.number;
+                let found = Kept::machine(number, image, fds);
+                let found = found.map(|kept| drop(state.guests.insert(number, kept)));
+                let found = found.map(|()| number.to_string());
+                state.owed.push_back(ToServer::Answer(found.ok_or_else(String::new)));
+            }
             ToFront::Ready => {
                 (servers.is_ready, servers.in_vain) = (true, 0);
                 return Some(Heard::Ready);
@@ -401,9 +410,9 @@ impl Front {
     fn let_go(&self, guest: Kept) {
         let front = self.clone();
         let close = move || {
-            let image = guest.image().to_owned();
+            let place = guest.place();
             drop(guest);
-            front.leave_place(&image);
+            place.into_iter().for_each(|image| front.leave_place(&image));
         };
         let thread = thread::Builder::new().name("zfold-close".to_owned()).stack_size(STACK);
         if let Err(error) = thread.spawn(close) {

@@ -1,8 +1,9 @@
-//! A guest as the front keeps it.
+//! A guest, or a machine that gets pages on demand, as the front keeps it.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, ToServer};
-use crate::serve::descriptor::{Descriptor, peer_pidfd};
+use crate::serve::descriptor::{Descriptor, peer, peer_pidfd};
 use crate::serve::handshake::Offer;
 use crate::serve::journal;
 use crate::serve::session::Done;
@@ -26,15 +27,20 @@ struct About {
     pid: Option<i32>,
 }
 
+/// What is kept of it.
+#[derive(Debug)]
+enum Things {
+    /// A guest. Its journal begins at `from` in its file.
+    Guest { descriptor: Descriptor, journal: File, from: u64, stream: UnixStream },
+    /// A machine that gets pages on demand: its connection, its progress, and the rest.
+    Machine { stream: UnixStream, progress: File, rest: Vec<OwnedFd> },
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Kept {
     about: About,
-    descriptor: Descriptor,
-    journal: File,
-    /// Where the journal begins in its file.
-    from: u64,
-    stream: UnixStream,
+    things: Things,
     pidfd: Option<OwnedFd>,
     /// The current server has it.
     pub(super) is_sent: bool,
@@ -44,6 +50,13 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    fn of(about: About, things: Things) -> Self {
+        let (Things::Guest { stream, .. } | Things::Machine { stream, .. }) = &things;
+        let pidfd = peer_pidfd(stream);
+        let looks = (None, Instant::now());
+        Self { about, things, pidfd, is_sent: false, looks, is_reported: false }
+    }
+
     /// Keeps a guest whose message is complete.
     ///
     /// # Errors
@@ -58,17 +71,34 @@ impl Kept {
             Ok(made) => made,
             Err(error) => return Err((error, offer)),
         };
-        let pidfd = peer_pidfd(&offer.stream);
         let Offer { descriptor, stream, .. } = offer;
-        let looks = (None, Instant::now());
-        let (is_sent, is_reported) = (false, false);
-        Ok(Self { about, descriptor, journal, from, stream, pidfd, is_sent, looks, is_reported })
+        Ok(Self::of(about, Things::Guest { descriptor, journal, from, stream }))
+    }
+
+    /// Keeps a machine that the current server has, by what the server sent; nothing if that is not
+    /// a machine.
+    pub(super) fn machine(number: u64, image: String, fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        let (stream, progress) = (UnixStream::from(fds.next()?), File::from(fds.next()?));
+        let about = About { number, image, pid: peer(&stream) };
+        let things = Things::Machine { stream, progress, rest: fds.collect() };
+        Some(Self { is_sent: true, ..Self::of(about, things) })
     }
 
     /// Hands a copy of it to a server.
     pub(super) fn send(&mut self, server: &Channel) -> Result<(), Errno> {
-        let fds = [self.descriptor.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
-        server.try_send(&ToServer::Guest(self.about.number), &fds)?;
+        let number = self.about.number;
+        match &self.things {
+            Things::Guest { descriptor, journal, stream, .. } => {
+                let fds = [descriptor.as_fd(), journal.as_fd(), stream.as_fd()];
+                server.try_send(&ToServer::Guest(number), &fds)?;
+            }
+            Things::Machine { stream, progress, rest } => {
+                let fds = [stream.as_fd(), progress.as_fd()];
+                let fds: Vec<_> = fds.into_iter().chain(rest.iter().map(|fd| fd.as_fd())).collect();
+                server.try_send(&ToServer::Machine(number, self.about.image.clone()), &fds)?;
+            }
+        }
         (self.is_sent, self.looks, self.is_reported) = (true, (None, Instant::now()), false);
         Ok(())
     }
@@ -82,14 +112,17 @@ impl Kept {
         }
     }
 
-    /// Returns its image.
-    pub(super) fn image(&self) -> &str {
-        &self.about.image
+    /// Returns the image of which it has a place; machines have none.
+    pub(super) fn place(&self) -> Option<String> {
+        matches!(self.things, Things::Guest { .. }).then(|| self.about.image.clone())
     }
 
-    /// Returns whether its address space is gone.
+    /// Returns whether its address space is gone, or its connection has ended.
     pub(super) fn is_gone(&self) -> bool {
-        self.descriptor.is_gone()
+        match &self.things {
+            Things::Guest { descriptor, .. } => descriptor.is_gone(),
+            Things::Machine { stream, .. } => speaks(stream).contains(PollFlags::HUP),
+        }
     }
 
     /// Ends it.
@@ -101,21 +134,33 @@ impl Kept {
     /// Returns, once, whether its messages have been unread for `patience`, or the server has been
     /// busy with it for so long.
     pub(super) fn is_unheard(&mut self, patience: Duration) -> bool {
-        let looks = journal::beats(&self.journal, self.from);
+        let (looks, said) = match &self.things {
+            Things::Guest { descriptor, journal, from, .. } => {
+                (journal::beats(journal, *from), speaks(descriptor))
+            }
+            Things::Machine { stream, progress, .. } => {
+                let mut word = [0; 8];
+                let read = progress.read_exact_at(&mut word, 0);
+                // Answers, each of which is whole.
+                (read.is_ok().then(|| u64::from_ne_bytes(word) * 2), speaks(stream))
+            }
+        };
         let now = Instant::now();
-        // A poll of a userfaultfd waits for nothing (apart/T2).
-        let mut fds = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let speaks = poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
-            && fds[0].revents().contains(PollFlags::IN);
         // An odd number: a server is looking, and has not finished.
         let is_busy = looks.is_some_and(|looks| looks % 2 == 1);
-        if looks != self.looks.0 || !(speaks || is_busy) {
+        if looks != self.looks.0 || !(said.contains(PollFlags::IN) || is_busy) {
             (self.looks, self.is_reported) = ((looks, now), false);
         }
         let is_late = now.duration_since(self.looks.1) >= patience;
         is_late && !std::mem::replace(&mut self.is_reported, is_late)
     }
+}
+
+/// Returns what a poll says at once: one of a userfaultfd or a socket waits for nothing (apart/T2).
+fn speaks(fd: &impl AsFd) -> PollFlags {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.map_or(PollFlags::empty(), |_| fds[0].revents())
 }
 
 /// Returns the guest that a front has handed over.

@@ -4,7 +4,7 @@
 //! until it has one, and the front answers requests in order. The lock for a new stock is not taken
 //! together with these.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,19 @@ use super::channel::{Channel, ToFront, ToServer};
 use super::kept::arrived;
 use crate::serve::Server;
 
+/// A machine that another server put pages into.
+#[derive(Debug)]
+pub struct Handed {
+    pub(crate) number: u64,
+    pub(crate) image: String,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
 /// What a front asks of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Told {
+    /// Put pages into a machine: [`adopt`](crate::adopt).
+    Machine(Handed),
     /// Make a new stock: [`renew`](super::renew).
     Renew,
     /// Give each guest all of its pages, and end.
@@ -85,19 +95,30 @@ impl Link {
     /// # Errors
     /// Why they cannot, in a line.
     pub fn listen(&self, image: &str) -> Result<PathBuf, String> {
-        self.ask(&ToFront::Listen(image.to_owned())).map(PathBuf::from)
+        self.ask(&ToFront::Listen(image.to_owned()), &[]).map(PathBuf::from)
     }
 
     /// Stops accepting guests of an image, and removes its socket.
     pub fn close(&self, image: &str) {
         // A front that is gone accepts no guests.
-        let _ = self.ask(&ToFront::Close(image.to_owned()));
+        let _ = self.ask(&ToFront::Close(image.to_owned()), &[]);
     }
 
-    fn ask(&self, request: &ToFront) -> Result<String, String> {
+    /// Has the front keep what a machine's pages are put in by, the connection first and the
+    /// progress second; returns the machine's number. A front that is gone keeps nothing.
+    pub(crate) fn keep(&self, image: &str, fds: &[BorrowedFd<'_>]) -> Option<u64> {
+        self.ask(&ToFront::Machine(image.to_owned()), fds).ok()?.parse().ok()
+    }
+
+    /// Reports that a machine needs no server.
+    pub(crate) fn ended(&self, number: u64) {
+        self.say(&ToFront::Ended(number));
+    }
+
+    fn ask(&self, request: &ToFront, fds: &[BorrowedFd<'_>]) -> Result<String, String> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = || "its front is gone: no guests are accepted".to_owned();
-        self.channel.send(request, &[]).map_err(|_| gone())?;
+        self.channel.send(request, fds).map_err(|_| gone())?;
         answers.recv().map_err(|_| gone())?
     }
 
@@ -143,6 +164,7 @@ fn hear(
                     server.adopt(arrived);
                 }
             }
+            ToServer::Machine(number, image) => tell(Told::Machine(Handed { number, image, fds })),
             // The thread that asked waits for it.
             ToServer::Answer(found) => drop(said.send(found)),
             ToServer::Failed(number) => server.failed_before(number),

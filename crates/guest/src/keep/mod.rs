@@ -36,6 +36,6 @@ mod stock;
 mod terms;
 
 pub use front::Front;
-pub use link::{Begin, Link, Told};
+pub use link::{Begin, Handed, Link, Told};
 pub use stock::renew;
 pub use terms::{End, FrontOptions, Heard, OnLoss, Sockets};

@@ -2,35 +2,51 @@
 //! between all others.
 //!
 //! One thread does both for a machine, so nothing is written twice from the image (offload/O5). The
-//! VMM asks for
-//! every page, by and by, and closes the connection when it has all.
+//! VMM asks for every page, by and by, and closes the connection when it has all.
+//!
+//! A server may be killed at any point, and another one goes on with what the front has. So a
+//! request stays in its socket until the answer is in a pipe, and the kernel moves an answer from
+//! the pipe to the VMM in one step: what is in the pipe was not sent, and what is not in it was sent
+//! or is still to be decided. A VMM asks for the next page when it has its answer.
 //!
 //! The lock guards a number alone.
 
 use std::fs::File;
 use std::io;
+use std::net::Shutdown;
 use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
+use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::io::{Errno, ioctl_fionread};
+use rustix::net::{RecvFlags, recv};
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use thiserror::Error;
 use zfold_uffd::page::PAGE;
 
-use super::filling::{Filling, Unit};
+use super::filling::{BEGUN, Filling, Unit, WRITTEN};
 use super::layout::Layout;
+use super::restore::RestoreError;
 use super::socket::{Broken, Peer};
 use super::wire::{Answer, BadHeader, Command, FAULT, Fault, HEADER, ROLE_FAULT, Request};
 use crate::images::{Claim, ImageError, Images};
+use crate::keep::{Handed, Link};
 
 /// How long a VMM may take for the rest of a message.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Wait for the rest of a request, which its VMM is writing.
+const BREATH: Duration = Duration::from_micros(20);
+
+/// Bytes of the count of answers, which the written units follow.
+const COUNT: u64 = 8;
 
 /// Longest range that is asked for at once, in bytes.
 const LEN_MAX: u64 = 2 << 20;
@@ -104,12 +120,53 @@ impl From<BadHeader> for Ended {
     }
 }
 
-/// A machine, its files, and the connection by which pages are asked for.
+/// What a machine's pages are put in by. The front has all of it, too.
+#[derive(Debug)]
+pub(super) struct Tools {
+    stream: UnixStream,
+    /// A count of answers, and what is noted of each unit.
+    progress: File,
+    /// Holds an answer from when it is decided until it is sent.
+    pipe: (OwnedFd, OwnedFd),
+    /// A file for each slot.
+    files: Vec<File>,
+}
+
+impl Tools {
+    fn new(stream: UnixStream, files: Vec<File>) -> io::Result<Self> {
+        let progress = File::from(memfd_create("zfold-progress", MemfdFlags::CLOEXEC)?);
+        progress.write_all_at(&[0; COUNT as usize], 0)?;
+        Ok(Self { stream, progress, pipe: pipe_with(PipeFlags::CLOEXEC)?, files })
+    }
+
+    /// Returns what [`fds`](Self::fds) returned in another process.
+    fn again(fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        let (stream, progress) = (fds.next()?.into(), fds.next()?.into());
+        let pipe = (fds.next()?, fds.next()?);
+        Some(Self { stream, progress, pipe, files: fds.map(File::from).collect() })
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let (out, into) = (&self.pipe.0, &self.pipe.1);
+        let fds = [self.stream.as_fd(), self.progress.as_fd(), out.as_fd(), into.as_fd()];
+        fds.into_iter().chain(self.files.iter().map(|file| file.as_fd())).collect()
+    }
+
+    /// Reads the count of answers, and what is noted of each unit.
+    fn progress(&self) -> io::Result<(u64, Vec<u8>)> {
+        let mut all = vec![0; self.progress.metadata()?.len() as usize];
+        self.progress.read_exact_at(&mut all, 0)?;
+        let written = all.split_off(COUNT as usize);
+        Ok((u64::from_ne_bytes(all.try_into().expect("8 bytes")), written))
+    }
+}
+
+/// A machine that gets pages on demand.
 pub(super) struct Demand {
     pub(super) images: Arc<Images>,
     pub(super) image: Claim,
     pub(super) layout: Layout,
-    pub(super) files: Vec<File>,
 }
 
 /// What is heard of a machine that gets pages.
@@ -120,59 +177,122 @@ pub(super) struct Begun {
     pub(super) stream: UnixStream,
 }
 
+/// Goes on with a machine that another server put pages into. `tell` is given a line if it does not
+/// get them all.
+///
+/// # Errors
+/// Its image cannot be read, or there is no thread; the machine waits.
+pub fn adopt(
+    handed: Handed,
+    images: &Arc<Images>,
+    all: &OnDemand,
+    link: &Arc<Link>,
+    tell: impl Fn(&str) + Send + 'static,
+) -> Result<(), RestoreError> {
+    let Handed { number, image, fds } = handed;
+    let (image, layout, _) = super::restore::machine(images, &image)?;
+    let tools = Tools::again(fds).filter(|tools| tools.files.len() == layout.slots.len());
+    let tools = tools.ok_or(Broken::Left)?;
+    let demand = Demand { images: Arc::clone(images), image, layout };
+    demand.serve(tools, all, Some((Arc::clone(link), number)), tell).map(drop)?;
+    Ok(())
+}
+
 impl Demand {
-    /// Starts a thread that puts in pages until the VMM has them all. `tell` is given a line if it
-    /// ends before that.
+    /// Starts a thread that puts pages into `files` until the VMM has them all. The front, if there
+    /// is one, gets what another server goes on with. `tell` is given a line if the thread ends
+    /// before that.
     ///
     /// # Errors
     /// There is no thread, or the VMM takes no connection.
     pub(super) fn start(
         self,
-        stream: UnixStream,
+        (stream, files): (UnixStream, Vec<File>),
         all: &OnDemand,
+        link: Option<&Arc<Link>>,
         tell: impl Fn(&str) + Send + 'static,
     ) -> Result<Begun, Broken> {
-        let begun = stream.try_clone()?;
-        let peer = Peer::new(stream, PATIENCE);
-        peer.write(&ROLE_FAULT, None)?;
+        Peer::new(stream.try_clone()?, PATIENCE).write(&ROLE_FAULT, None)?;
+        let tools = Tools::new(stream, files)?;
+        let keep = |link: &Arc<Link>| {
+            let number = link.keep(self.image.name(), &tools.fds());
+            number.map(|number| (Arc::clone(link), number))
+        };
+        let kept = link.and_then(keep);
+        self.serve(tools, all, kept, tell)
+    }
+
+    fn serve(
+        self,
+        tools: Tools,
+        all: &OnDemand,
+        kept: Option<(Arc<Link>, u64)>,
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> Result<Begun, Broken> {
+        let stream = tools.stream.try_clone()?;
         let (first, asked) = mpsc::channel();
         let one = all.enter();
         let slots = self.layout.slots.iter().map(|slot| slot.pages.clone()).collect();
-        let mut serving =
-            Serving { demand: self, filling: Filling::new(slots), peer, first: Some(first) };
+        let (answers, written) = tools.progress()?;
+        let filling = Filling::new(slots, &written);
+        let begun = written.iter().position(|&unit| unit == BEGUN);
+        let begun = begun.map(|number| filling.unit(number as u64));
+        let mut serving = Serving { demand: self, tools, filling, answers, first: Some(first) };
         let run = move || {
             let _one = one;
-            if let Err(error) = serving.run() {
+            if let Err(error) = serving.run(begun) {
                 let name = serving.demand.image.name();
                 tell(&format!(
                     "a machine restored from {name} gets no more pages: {error}; end it, and \
                      restore it again"
                 ));
             }
+            // The front has the connection, too.
+            let _ = serving.tools.stream.shutdown(Shutdown::Both);
+            drop(serving);
+            if let Some((link, number)) = kept {
+                link.ended(number);
+            }
         };
         thread::Builder::new().name("zfold-demand".to_owned()).spawn(run)?;
-        Ok(Begun { asked, stream: begun })
+        Ok(Begun { asked, stream })
     }
 }
 
 struct Serving {
     demand: Demand,
+    tools: Tools,
     filling: Filling,
-    peer: Peer,
+    /// Answers so far.
+    answers: u64,
     first: Option<Sender<()>>,
 }
 
 impl Serving {
-    fn run(&mut self) -> Result<(), Ended> {
+    fn run(&mut self, begun: Option<Unit>) -> Result<(), Ended> {
+        match self.put_in(begun) {
+            // It has all pages, or is gone.
+            Err(Ended::Broken(Broken::Left)) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    fn put_in(&mut self, begun: Option<Unit>) -> Result<(), Ended> {
         let mut buffer = Vec::new();
+        // What an earlier server was at comes first: until it is noted, what the machine gives up
+        // there cannot be told from what is still to be written.
+        if let Some(unit) = begun {
+            let _ = self.fill(unit, &mut buffer)?;
+        }
+        if ioctl_fionread(&self.tools.pipe.0).map_err(Broken::from)? > 0 {
+            // An answer of an earlier server; the request may have gone already.
+            self.take(HEADER + FAULT)?;
+            self.send()?;
+        }
         let mut next = self.filling.next();
         loop {
             if self.is_asked(next.is_none())? {
-                match self.answer(&mut buffer) {
-                    // It has all pages, or is gone.
-                    Err(Ended::Broken(Broken::Left)) => return Ok(()),
-                    answered => answered?,
-                }
+                self.answer(&mut buffer)?;
             } else if let Some(unit) = next {
                 let pages = self.filling.pages(unit);
                 // It may have been asked for meanwhile.
@@ -187,7 +307,7 @@ impl Serving {
 
     /// Returns whether there is a message; may wait for one.
     fn is_asked(&self, may_wait: bool) -> Result<bool, Ended> {
-        let mut fds = [PollFd::new(&self.peer, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.tools.stream, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut fds, if may_wait { None } else { Some(&now) }) {
             Ok(ready) => Ok(ready > 0),
@@ -198,29 +318,25 @@ impl Serving {
 
     /// Answers a message.
     fn answer(&mut self, buffer: &mut Vec<u8>) -> Result<(), Ended> {
-        let mut header = [0; HEADER];
-        self.peer.read(&mut header)?;
-        if Request::decode(&header)? != Request::new(Command::PageFault, FAULT as u64) {
-            return self.refuse(Ended::Odd);
-        }
-        let mut fault = [0; FAULT];
-        self.peer.read(&mut fault)?;
-        let fault = Fault::decode(&fault);
+        let Some(fault) = self.request()? else { return self.refuse(HEADER, Ended::Odd) };
+        let all = HEADER + FAULT;
         let found = self.demand.layout.find(fault.at, fault.len);
         let Some((slot, pages)) = found.filter(|_| fault.len <= LEN_MAX) else {
-            return self.refuse(Ended::Stray(fault));
+            return self.refuse(all, Ended::Stray(fault));
         };
         let mut is_there = true;
         for unit in self.filling.missing(slot, &pages) {
             is_there &= match self.fill(unit, buffer) {
                 Ok(filled) => filled.is_ok(),
-                Err(ended) => return self.refuse(ended),
+                Err(ended) => return self.refuse(all, ended),
             };
         }
-        if is_there && let Err(ended) = self.renew(slot, &pages) {
-            return self.refuse(ended);
+        // Where the machine has given up pages that were written, it gets zeros. Only a thread of
+        // the VMM that waits for them asks, so nothing else is written there then.
+        if is_there && let Err(ended) = self.write_holes(slot, &pages, &[]) {
+            return self.refuse(all, ended);
         }
-        self.peer.answer(if is_there { Answer::DONE } else { Answer::REFUSED })?;
+        self.decide(all, if is_there { Answer::DONE } else { Answer::REFUSED })?;
         if let Some(first) = self.first.take() {
             // Nobody waits for it any longer.
             let _ = first.send(());
@@ -228,23 +344,68 @@ impl Serving {
         Ok(())
     }
 
-    /// Writes zeros where the machine has given up pages of a range, all of which were written.
-    /// Only a thread of the VMM that waits for them asks, so nothing else is written there then.
-    fn renew(&self, slot: usize, pages: &Range<u64>) -> Result<(), Ended> {
-        let (file, slot) = (&self.demand.files[slot], &self.demand.layout.slots[slot]);
-        for page in pages.clone() {
-            let at = slot.at(page);
-            let found = seek(file, SeekFrom::Data(at));
-            if found != Ok(at) {
-                file.write_all_at(&[0; PAGE], at).map_err(Ended::Full)?;
+    /// Returns a fault that was asked for, and leaves it in the socket; nothing if it is something
+    /// else.
+    fn request(&self) -> Result<Option<Fault>, Broken> {
+        let until = Instant::now() + PATIENCE;
+        let mut bytes = [0; HEADER + FAULT];
+        loop {
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            let len = match recv(&self.tools.stream, &mut bytes, flags) {
+                Ok((_, 0)) => return Err(Broken::Left),
+                Ok((_, len)) => len,
+                Err(Errno::INTR | Errno::AGAIN) => 0,
+                Err(error) => return Err(error.into()),
+            };
+            let (header, fault) = bytes.split_first_chunk().expect("it is longer");
+            let expected = Request::new(Command::PageFault, FAULT as u64);
+            if len >= HEADER && Request::decode(header)? != expected {
+                return Ok(None);
             }
+            if len == bytes.len() {
+                return Ok(Some(Fault::decode(fault.try_into().expect("as many bytes"))));
+            }
+            if Instant::now() > until {
+                return Err(Broken::Late(PATIENCE));
+            }
+            thread::sleep(BREATH);
         }
-        Ok(())
     }
 
-    fn refuse(&self, ended: Ended) -> Result<(), Ended> {
+    /// Answers a request of so many bytes.
+    fn decide(&mut self, bytes: usize, answer: Answer) -> Result<(), Broken> {
+        // It has room for one.
+        rustix::io::write(&self.tools.pipe.1, &answer.encode())?;
+        self.take(bytes)?;
+        self.send()
+    }
+
+    /// Takes a request out of the socket, if it is there.
+    fn take(&self, bytes: usize) -> Result<(), Broken> {
+        let mut request = [0; HEADER + FAULT];
+        match recv(&self.tools.stream, &mut request[..bytes], RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => self.take(bytes),
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends the answer that is in the pipe.
+    fn send(&mut self) -> Result<(), Broken> {
+        let (from, to, flags) = (&self.tools.pipe.0, &self.tools.stream, SpliceFlags::empty());
+        while ioctl_fionread(from)? > 0 {
+            match splice(from, None, to, None, HEADER, flags) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.answers += 1;
+        Ok(self.tools.progress.write_all_at(&self.answers.to_ne_bytes(), 0)?)
+    }
+
+    fn refuse(&mut self, bytes: usize, ended: Ended) -> Result<(), Ended> {
         // What it did is what is reported.
-        let _ = self.peer.answer(Answer::REFUSED);
+        let _ = self.decide(bytes, Answer::REFUSED);
         Err(ended)
     }
 
@@ -254,7 +415,7 @@ impl Serving {
     /// Outer: the file cannot be written, so what is in it is unknown. Inner: a page cannot be
     /// loaded, and nothing was written.
     fn fill(&mut self, unit: Unit, buffer: &mut Vec<u8>) -> Result<Result<(), ImageError>, Ended> {
-        let Demand { images, image, layout, files } = &self.demand;
+        let Demand { images, image, .. } = &self.demand;
         let pages = self.filling.pages(unit);
         buffer.clear();
         buffer.resize((pages.end - pages.start) as usize * PAGE, 0);
@@ -264,9 +425,31 @@ impl Serving {
                 return Ok(Err(ImageError::Load { page, source }));
             }
         }
-        let at = layout.slots[unit.0].at(pages.start);
-        files[unit.0].write_all_at(buffer, at).map_err(Ended::Full)?;
+        let at = COUNT + self.filling.number(unit);
+        let note = |noted| self.tools.progress.write_all_at(&[noted], at).map_err(Ended::Full);
+        note(BEGUN)?;
+        self.write_holes(unit.0, &pages, buffer)?;
+        note(WRITTEN)?;
         self.filling.wrote(unit);
         Ok(Ok(()))
+    }
+
+    /// Writes bytes, or zeros, to the pages of a range that are holes: what is there may be the
+    /// machine's, from a unit that an earlier server wrote last.
+    fn write_holes(&self, slot: usize, pages: &Range<u64>, bytes: &[u8]) -> Result<(), Ended> {
+        let (file, slot) = (&self.tools.files[slot], &self.demand.layout.slots[slot]);
+        let next = |at| seek(file, SeekFrom::Data(at)).unwrap_or(u64::MAX);
+        let write = |at, bytes: &[u8]| file.write_all_at(bytes, at).map_err(Ended::Full);
+        if !bytes.is_empty() && next(slot.at(pages.start)) >= slot.at(pages.end) {
+            return write(slot.at(pages.start), bytes);
+        }
+        let mut bytes = bytes.chunks_exact(PAGE);
+        for page in pages.clone() {
+            let (at, bytes) = (slot.at(page), bytes.next().unwrap_or(&[0; PAGE]));
+            if next(at) != at {
+                write(at, bytes)?;
+            }
+        }
+        Ok(())
     }
 }

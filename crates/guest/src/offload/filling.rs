@@ -8,12 +8,16 @@ use std::ops::Range;
 /// Pages of a unit.
 const UNIT: u64 = 16;
 
+/// Noted of a unit: it is being written, or is written.
+pub(super) const BEGUN: u8 = 2;
+pub(super) const WRITTEN: u8 = 1;
+
 /// The units of a machine.
 #[derive(Debug)]
 pub(super) struct Filling {
     slots: Vec<Range<u64>>,
-    /// For each slot, whether a unit is written.
-    written: Vec<Vec<bool>>,
+    /// For each slot, the number of its first unit among all, and whether a unit is written.
+    written: Vec<(u64, Vec<bool>)>,
     /// The unit that is looked at next, when nothing is asked for.
     next: (usize, usize),
 }
@@ -23,10 +27,16 @@ pub(super) struct Filling {
 pub(super) struct Unit(pub(super) usize, usize);
 
 impl Filling {
-    /// Returns one for slots with these pages, none of which is written.
-    pub(super) fn new(slots: Vec<Range<u64>>) -> Self {
-        let units = |slot: &Range<u64>| (slot.end - slot.start).div_ceil(UNIT) as usize;
-        let written = slots.iter().map(|slot| vec![false; units(slot)]).collect();
+    /// Returns one for slots with these pages. `before` has what was noted of each unit, by its number
+    /// among all, as far as it goes.
+    pub(super) fn new(slots: Vec<Range<u64>>, before: &[u8]) -> Self {
+        let (mut first, mut written) = (0, Vec::with_capacity(slots.len()));
+        for slot in &slots {
+            let units = first..first + (slot.end - slot.start).div_ceil(UNIT);
+            let is_written = |unit: u64| before.get(unit as usize) == Some(&WRITTEN);
+            written.push((first, units.clone().map(is_written).collect()));
+            first = units.end;
+        }
         Self { slots, written, next: (0, 0) }
     }
 
@@ -41,12 +51,12 @@ impl Filling {
     pub(super) fn missing(&self, slot: usize, pages: &Range<u64>) -> Vec<Unit> {
         let number = |page: u64| ((page - self.slots[slot].start) / UNIT) as usize;
         let units = number(pages.start)..=number(pages.end - 1);
-        units.filter(|&number| !self.written[slot][number]).map(|n| Unit(slot, n)).collect()
+        units.filter(|&number| !self.written[slot].1[number]).map(|n| Unit(slot, n)).collect()
     }
 
     /// Returns the next unit that is not written, and goes on behind it.
     pub(super) fn next(&mut self) -> Option<Unit> {
-        while let Some(written) = self.written.get(self.next.0) {
+        while let Some((_, written)) = self.written.get(self.next.0) {
             let (slot, number) = self.next;
             match written.get(number) {
                 Some(is_written) => {
@@ -61,9 +71,20 @@ impl Filling {
         None
     }
 
+    /// Returns the number of a unit among all.
+    pub(super) fn number(&self, Unit(slot, number): Unit) -> u64 {
+        self.written[slot].0 + number as u64
+    }
+
+    /// Returns the unit of a number among all.
+    pub(super) fn unit(&self, number: u64) -> Unit {
+        let slot = self.written.partition_point(|(first, _)| *first <= number) - 1;
+        Unit(slot, (number - self.written[slot].0) as usize)
+    }
+
     /// Notes that a unit is written.
     pub(super) fn wrote(&mut self, Unit(slot, number): Unit) {
-        self.written[slot][number] = true;
+        self.written[slot].1[number] = true;
     }
 }
 
@@ -74,7 +95,7 @@ mod tests {
     #[test]
     fn each_unit_comes_once_whoever_asks_for_it() {
         // Two slots, the ends of which lie within a unit.
-        let mut filling = Filling::new(vec![0..40, 40..57]);
+        let mut filling = Filling::new(vec![0..40, 40..57], &[]);
         let asked = filling.missing(0, &(15..17));
         assert_eq!(asked, [Unit(0, 0), Unit(0, 1)]);
         asked.into_iter().for_each(|unit| filling.wrote(unit));
@@ -96,9 +117,20 @@ mod tests {
 
     #[test]
     fn a_unit_that_was_not_written_is_missing_still_but_not_looked_at_again() {
-        let mut filling = Filling::new(vec![0..16, 16..17]);
+        let mut filling = Filling::new(vec![0..16, 16..17], &[]);
         assert_eq!(filling.next(), Some(Unit(0, 0)));
         assert_eq!(filling.next(), Some(Unit(1, 0)));
         assert_eq!((filling.next(), filling.missing(0, &(3..4))), (None, vec![Unit(0, 0)]));
+    }
+
+    #[test]
+    fn what_an_earlier_server_wrote_is_not_missing() {
+        let mut filling = Filling::new(vec![0..40, 40..57], &[WRITTEN, 0, BEGUN, WRITTEN]);
+        let mut left = Vec::new();
+        while let Some(unit) = filling.next() {
+            assert_eq!(filling.unit(filling.number(unit)), unit);
+            left.push(filling.number(unit));
+        }
+        assert_eq!(left, [1, 2, 4]);
     }
 }

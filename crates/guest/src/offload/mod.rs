@@ -15,11 +15,15 @@
 //!   calls, not mapped, so one that becomes shorter is an error. No call takes a lock of a file
 //!   that a VMM has sent, since the VMM may hold it for ever.
 //! - O5: a page of a machine that is restored on demand is written into its file from the image
-//!   once, before the fault on it is answered. After that only the machine writes there; but if it
-//!   has given the page up, so that it is missing when it is asked for again, zeros are written.
+//!   once, before the fault on it is answered, and only where the file has a hole. After that only
+//!   the machine writes there; but if it has given the page up, so that it is missing when it is
+//!   asked for again, zeros are written. What the machine gives up while a server is at the page's
+//!   unit, until that is noted, is zeros or as in the image.
 //! - O6: a page that cannot be loaded is refused; no answer stands for zeros.
 //! - O7: a machine that is restored on demand is completed only when its VMM has asked for a page:
 //!   one that does not ask would read zeros.
+//! - O8: a machine on demand outlives its server: the front has its connection and its files, which
+//!   units are written, and an answer that was decided. Each request gets one answer.
 //!
 //! `wire`, `layout`, `incoming` and `filling` are plain data; the others act.
 
@@ -28,12 +32,14 @@ mod filling;
 mod huge;
 mod incoming;
 mod layout;
+#[cfg(test)]
+mod model;
 mod receive;
 mod restore;
 mod socket;
 mod wire;
 
-pub use demand::OnDemand;
+pub use demand::{OnDemand, adopt};
 pub use incoming::Refused;
 pub use layout::BadLayout;
 pub use receive::{Progress, ReceiveError, Received, receive};

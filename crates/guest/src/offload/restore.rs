@@ -24,7 +24,8 @@ use super::huge;
 use super::layout::{BadLayout, Layout};
 use super::socket::{Broken, Peer};
 use super::wire::Command;
-use crate::images::{Image, ImageError, Images};
+use crate::images::{Claim, Image, ImageError, Images, Machine};
+use crate::keep::Link;
 
 /// How long a VMM may take for an answer: it makes the machine in between.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -103,8 +104,8 @@ pub enum RestoreError {
 }
 
 /// Restores a machine from an image: sends it to the cloud-hypervisor that listens at `socket`. One
-/// that gets its pages on demand is counted by `all` until it has them, and `tell` is given a line
-/// if it does not get them.
+/// that gets its pages on demand is counted by `all` until it has them, and outlives this process by
+/// the front of `link`, if there is one; `tell` is given a line if it does not get them.
 ///
 /// # Errors
 /// [`RestoreError`]; the VMM has no machine then, or one that it was not told to run.
@@ -113,15 +114,9 @@ pub fn restore(
     name: &str,
     socket: &Path,
     how: Restore,
-    (all, tell): (&OnDemand, impl Fn(&str) + Send + 'static),
+    (all, link, tell): (&OnDemand, Option<&Arc<Link>>, impl Fn(&str) + Send + 'static),
 ) -> Result<Restored, RestoreError> {
-    let image = images.claim(name)?;
-    let machine = images.machine(&image)?;
-    let machine = machine.ok_or_else(|| RestoreError::NoMachine(name.into()))?;
-    let layout = Layout::of(&machine.config)?;
-    if layout.pages() != image.pages() {
-        return Err(RestoreError::Pages(image.pages(), layout.pages()));
-    }
+    let (image, layout, machine) = machine(images, name)?;
     if let Some(setting) = huge::setting(huge::PLACE.as_ref()).filter(|_| how.on_demand) {
         return Err(RestoreError::Huge(setting));
     }
@@ -146,9 +141,9 @@ pub fn restore(
     let pages = image.pages();
     let begun = match how.on_demand {
         true => {
-            let demand = Demand { images: Arc::clone(images), image, layout, files };
+            let demand = Demand { images: Arc::clone(images), image, layout };
             // From here on pages are asked for: the VMM touches memory as it reads the state.
-            Some(demand.start(connect()?, all, tell)?)
+            Some(demand.start((connect()?, files), all, link, tell)?)
         }
         false => None,
     };
@@ -169,6 +164,21 @@ pub fn restore(
             let _ = begun.stream.shutdown(Shutdown::Both);
         }
     })
+}
+
+/// Returns an image of a machine, its layout, and its documents.
+pub(super) fn machine(
+    images: &Images,
+    name: &str,
+) -> Result<(Claim, Layout, Machine), RestoreError> {
+    let image = images.claim(name)?;
+    let machine = images.machine(&image)?;
+    let machine = machine.ok_or_else(|| RestoreError::NoMachine(name.into()))?;
+    let layout = Layout::of(&machine.config)?;
+    match layout.pages() == image.pages() {
+        true => Ok((image, layout, machine)),
+        false => Err(RestoreError::Pages(image.pages(), layout.pages())),
+    }
 }
 
 /// Returns a file for each slot, as long as it has to be. Not one for each zone: slots of one zone
@@ -225,7 +235,7 @@ mod tests {
     use zfold_store::CodecKind;
 
     use super::*;
-    use crate::images::{Machine, Part, images_options};
+    use crate::images::{Part, images_options};
 
     /// As a snapshot may say that is damaged.
     #[test]
@@ -242,7 +252,8 @@ mod tests {
             let done = AtomicU64::new(0);
             images.import_machine(name, &[part], &machine, None, &done).expect("imported");
             let (socket, all) = (Path::new("/nobody"), OnDemand::default());
-            let refused = restore(&images, name, socket, Restore::default(), (&all, |_: &str| {}));
+            let refused =
+                restore(&images, name, socket, Restore::default(), (&all, None, |_: &str| {}));
             let refused = refused.expect_err("refused").to_string();
             assert!(refused.contains(said), "{refused}");
         }

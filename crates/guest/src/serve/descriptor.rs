@@ -106,7 +106,7 @@ impl AsFd for Descriptor {
 
 /// Returns the number of the process that connected, if it has one here; the number may have been
 /// reused by now.
-pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
+pub(crate) fn peer(stream: &UnixStream) -> Option<i32> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of_val(&found) as libc::socklen_t;
     // SAFETY: the option is written to a structure of its type and length, which lives across the

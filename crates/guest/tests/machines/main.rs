@@ -73,7 +73,7 @@ impl World {
         let receiving = thread::spawn(move || machines::receive(&listener, stand_in));
         let said = Arc::clone(&self.said);
         let tell = move |line: &str| said.lock().expect("no panic").push(line.to_owned());
-        let restored = restore(&self.images, name, &path, how, (&self.demand, tell));
+        let restored = restore(&self.images, name, &path, how, (&self.demand, None, tell));
         (restored, receiving.join().expect("no panic"))
     }
 
@@ -291,7 +291,7 @@ fn a_machine_that_is_not_taken_is_no_longer_in_use() {
     let (told, _) = world.restore("web", how(true, true), How::default());
     assert!(matches!(told, Err(RestoreError::Broken(_) | RestoreError::NotAsked)), "{told:?}");
     let nobody = world.folder.path().join("nobody");
-    let all = (&world.demand, |_: &str| {});
+    let all = (&world.demand, None, |_: &str| {});
     let told = restore(&world.images, "web", &nobody, how(true, true), all);
     assert!(matches!(told, Err(RestoreError::Nobody(..))), "{told:?}");
     assert_eq!(world.demand.wait(Duration::from_secs(60)), 0);
@@ -304,7 +304,7 @@ fn an_image_of_memory_alone_is_no_machine() {
     world.images.import("plain", &memory(4096), None).expect("imported");
     let socket = world.folder.path().join("nobody");
     for (name, part) in [("plain", "is not a machine"), ("x", "no image x")] {
-        let all = (&world.demand, |_: &str| {});
+        let all = (&world.demand, None, |_: &str| {});
         let told = restore(&world.images, name, &socket, how(false, false), all);
         assert!(told.expect_err("refused").to_string().contains(part));
     }

@@ -30,8 +30,6 @@ struct Mapping {
     gpa: u64,
     size: u64,
     file_offset: u64,
-    #[serde(default)]
-    virtio_mem: bool,
 }
 
 /// What is wrong with a configuration.
@@ -44,12 +42,6 @@ pub enum BadLayout {
     /// It has no slots, or too many.
     #[error("its memory has {0} slots: 1 to {SLOTS_MAX} can be stored")]
     Count(usize),
-    /// Memory that is plugged by virtio-mem.
-    #[error(
-        "slot {0} is memory of virtio-mem, which cannot be stored: use a machine without \
-         hotplug_method=virtio-mem"
-    )]
-    VirtioMem(u32),
     /// A slot has no whole pages, or lies nowhere.
     #[error("slot {0} is not a range of whole pages")]
     Range(u32),
@@ -117,9 +109,6 @@ impl Layout {
 
     fn slot(&self, mapping: &Mapping) -> Result<Slot, BadLayout> {
         let number = mapping.slot;
-        if mapping.virtio_mem {
-            return Err(BadLayout::VirtioMem(number));
-        }
         let is_whole = |bytes: u64| bytes.is_multiple_of(PAGE as u64);
         let range = || {
             // A file's length is signed.
@@ -214,8 +203,6 @@ mod tests {
         }
         refused(&[mapping(1, 0, 4096, 0), mapping(1, 8192, 4096, 0)], "slot 1 is there twice");
         refused(&[mapping(1, 0, 8192, 0), mapping(2, 4096, 4096, 0)], "slot 2 is there twice");
-        let plugged = mapping(5, 0, 4096, 0).replace("false", "true");
-        refused(&[mapping(1, 1 << 20, 4096, 0), plugged], "slot 5 is memory of virtio-mem");
         for text in ["", "[]", "{}", r#"{"memory_manager_data":{}}"#, "\u{0}"] {
             assert!(matches!(Layout::of(text.as_bytes()), Err(BadLayout::Json(_))), "{text}");
         }

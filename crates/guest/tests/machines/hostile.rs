@@ -128,10 +128,6 @@ fn slots_without_right_files_are_refused() {
         machine.slots.iter().for_each(|slot| assert_eq!(peer.slot(slot), DONE));
         peer.ask(CONFIG, br#"{"memory_manager_data":{}}"#, None)
     });
-    says("virtio-mem", &|peer| {
-        machine.slots.iter().for_each(|slot| assert_eq!(peer.slot(slot), DONE));
-        peer.ask(CONFIG, &config(&machine.slots, r#","virtio_mem":true"#), None)
-    });
     says("the slot ends at 339968", &|peer| {
         machine.slots[0].file.set_len(82 * PAGE).expect("shorter");
         machine.slots.iter().for_each(|slot| assert_eq!(peer.slot(slot), DONE));

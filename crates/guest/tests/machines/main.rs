@@ -145,6 +145,27 @@ fn a_machine_over_an_image_costs_what_changed_since() {
     same(&received.machine, &machine);
 }
 
+/// Each of its slots is a file that is as long as it may become, and a hole where no memory is
+/// plugged in.
+#[test]
+fn memory_of_virtio_mem_comes_back_as_it_was() {
+    let world = World::new(None);
+    let mut machine = Machine::new(300, 1);
+    let file = memory(64 << 20);
+    file.write_all_at(&[7; 2 << 20], 4 << 20).expect("written");
+    machine.slots.push(Slot { number: 9, gpa: 8 << 30, bytes: 64 << 20, from: 0, file });
+    machine.config = machines::config(&machine.slots, r#","virtio_mem":true"#);
+    let received = world.save("web", &machine, None);
+    assert_eq!(received.imported.stored_pages, 100 + 11 + 3 + 512);
+    for on_demand in [false, true] {
+        let stand_in = How { asks: on_demand.then_some(3), ..How::default() };
+        let (_, received) = restored(world.restore("web", how(true, on_demand), stand_in));
+        wait_until("all is there", || received.machine.contents() == machine.contents());
+        let plugged = &received.machine.slots[3];
+        assert!(on_demand || !is_there(plugged, 0), "what is not plugged in takes memory");
+    }
+}
+
 #[test]
 fn machines_survive_in_a_file() {
     let world = World::new(None);

@@ -93,12 +93,12 @@ pub(crate) enum RegionError {
         /// Length of the image.
         image: u64,
     },
-    /// All of them together have more bytes than the image.
+    /// All of them together have not as many bytes as the image: a VMM names all memory.
     #[error(
         "the regions have {all} bytes together, but the image has {image}: connect to the image \
          of this snapshot"
     )]
-    Large {
+    Size {
         /// Bytes of all.
         all: u64,
         /// Length of the image.
@@ -122,13 +122,13 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, Region
     let checked = told.iter().map(|one| check(one, image));
     let mut regions = checked.collect::<Result<Vec<_>, _>>()?;
     regions.sort_by_key(|region| region.at.start);
-    // So the image bounds what a guest costs here (G6).
-    let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
-    if all > image {
-        return Err(RegionError::Large { all, image });
-    }
     if regions.windows(2).any(|two| two[0].at.end > two[1].at.start) {
         return Err(RegionError::Overlap);
+    }
+    // So the image bounds what a guest costs here (G6).
+    let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
+    if all != image {
+        return Err(RegionError::Size { all, image });
     }
     let mut first = 0;
     for region in &mut regions {

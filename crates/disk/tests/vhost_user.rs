@@ -42,6 +42,31 @@ fn the_device_outlives_its_monitors() {
     assert_eq!(server.disk.stats().flushes_total, 5);
 }
 
+/// The monitor names the index up to which the guest has sent, and repeats no event.
+#[test]
+fn requests_that_waited_when_a_server_was_replaced_are_answered() {
+    let mut server = serve();
+    let data = Random::new(1).half_noise(64 << 10);
+    let mut guest = Guest::connect(&server.socket);
+    assert_eq!(guest.request(VIRTIO_BLK_T_OUT, 0, &data).0, 0);
+    // The server has stopped, and its event is lost with it.
+    drop(server.frontend.take());
+    guest.prepare(VIRTIO_BLK_T_IN, 0, &vec![0; data.len()]);
+    guest.offer(0);
+    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64);
+    let next = VhostUserFrontend::listen(server.disk.clone(), &server.socket, options).unwrap();
+    server.frontend = Some(next);
+    guest.connect_again(&server.socket);
+    guest.wait();
+    assert!(guest.received(data.len()) == (0, data.clone()));
+    // One that was answered, without the guest having heard of it, is not served again.
+    let flushes = server.disk.stats().flushes_total;
+    assert_eq!(guest.request(VIRTIO_BLK_T_FLUSH, 0, &[]).0, 0);
+    guest.connect_again(&server.socket);
+    assert_eq!(guest.request(VIRTIO_BLK_T_IN, 0, &vec![0; data.len()]), (0, data));
+    assert_eq!(server.disk.stats().flushes_total, flushes + 1);
+}
+
 #[test]
 fn the_configuration_says_what_the_device_can_do() {
     let server = serve();

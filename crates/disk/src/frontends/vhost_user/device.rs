@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
+use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringT};
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH,
     VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
@@ -23,7 +23,7 @@ use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
 use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
+use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -31,10 +31,8 @@ use super::lost::Guest;
 use super::memory;
 use super::options::VhostUserOptions;
 use super::request::{RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, SEGMENTS_MAX, Serial, Server};
+use super::vring::{Memory, Vring};
 use crate::disk::Disk;
-
-pub(super) type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
-type Vring = VringMutex<Memory>;
 
 /// Bytes of the configuration space, up to what version 1.1 of virtio knows.
 const CONFIG_LEN: usize = 60;

@@ -20,6 +20,7 @@ mod memory;
 mod options;
 mod request;
 mod server;
+mod vring;
 
 pub use options::{VhostUserError, VhostUserOptions};
 pub use server::VhostUserFrontend;

@@ -22,8 +22,9 @@ use vhost::vhost_user::Listener;
 use vhost_user_backend::{ShutdownHandle, VhostUserDaemon};
 use vm_memory::GuestMemoryMmap;
 
-use super::device::{Device, Memory};
+use super::device::Device;
 use super::options::{QUEUE_SIZE_MAX, QUEUES_MAX, VhostUserError, VhostUserOptions};
+use super::vring::Memory;
 use crate::disk::{Disk, User};
 
 /// How long to wait where the system has no descriptors or memory for another connection.

@@ -6,8 +6,8 @@
 //!
 //! A server may be killed at any point, and another one goes on with what the front has. So a
 //! request stays in its socket until the answer is in a pipe, and the kernel moves an answer from
-//! the pipe to the VMM in one step: what is in the pipe was not sent, and what is not in it was sent
-//! or is still to be decided. A VMM asks for the next page when it has its answer.
+//! the pipe to the VMM in one step: what is in the pipe was not sent, and what is not in it was
+//! sent or is still to be decided. A VMM asks for the next page when it has its answer.
 //!
 //! The lock guards a number alone.
 
@@ -33,11 +33,10 @@ use zfold_uffd::page::PAGE;
 
 use super::filling::{BEGUN, Filling, Unit, WRITTEN};
 use super::layout::Layout;
-use super::restore::RestoreError;
 use super::socket::{Broken, Peer};
 use super::wire::{Answer, BadHeader, Command, FAULT, Fault, HEADER, ROLE_FAULT, Request};
 use crate::images::{Claim, ImageError, Images};
-use crate::keep::{Handed, Link};
+use crate::keep::Link;
 
 /// How long a VMM may take for the rest of a message.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -177,28 +176,25 @@ pub(super) struct Begun {
     pub(super) stream: UnixStream,
 }
 
-/// Goes on with a machine that another server put pages into. `tell` is given a line if it does not
-/// get them all.
-///
-/// # Errors
-/// Its image cannot be read, or there is no thread; the machine waits.
-pub fn adopt(
-    handed: Handed,
-    images: &Arc<Images>,
-    all: &OnDemand,
-    link: &Arc<Link>,
-    tell: impl Fn(&str) + Send + 'static,
-) -> Result<(), RestoreError> {
-    let Handed { number, image, fds } = handed;
-    let (image, layout, _) = super::restore::machine(images, &image)?;
-    let tools = Tools::again(fds).filter(|tools| tools.files.len() == layout.slots.len());
-    let tools = tools.ok_or(Broken::Left)?;
-    let demand = Demand { images: Arc::clone(images), image, layout };
-    demand.serve(tools, all, Some((Arc::clone(link), number)), tell).map(drop)?;
-    Ok(())
-}
-
 impl Demand {
+    /// Goes on where another server ended, which had the machine's number from the front and kept
+    /// `fds` there.
+    ///
+    /// # Errors
+    /// There is no thread, or these are not what such a server keeps.
+    pub(super) fn adopt(
+        self,
+        fds: Vec<OwnedFd>,
+        all: &OnDemand,
+        (link, number): (&Arc<Link>, u64),
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> Result<(), Broken> {
+        let slots = self.layout.slots.len();
+        let tools = Tools::again(fds).filter(|tools| tools.files.len() == slots);
+        let tools = tools.ok_or(Broken::Left)?;
+        self.serve(tools, all, Some((Arc::clone(link), number)), tell).map(drop)
+    }
+
     /// Starts a thread that puts pages into `files` until the VMM has them all. The front, if there
     /// is one, gets what another server goes on with. `tell` is given a line if the thread ends
     /// before that.

@@ -27,8 +27,8 @@ pub(super) struct Filling {
 pub(super) struct Unit(pub(super) usize, usize);
 
 impl Filling {
-    /// Returns one for slots with these pages. `before` has what was noted of each unit, by its number
-    /// among all, as far as it goes.
+    /// Returns one for slots with these pages. `before` has what was noted of each unit, by its
+    /// number among all, as far as it goes.
     pub(super) fn new(slots: Vec<Range<u64>>, before: &[u8]) -> Self {
         let (mut first, mut written) = (0, Vec::with_capacity(slots.len()));
         for slot in &slots {

@@ -39,10 +39,10 @@ mod restore;
 mod socket;
 mod wire;
 
-pub use demand::{OnDemand, adopt};
+pub use demand::OnDemand;
 pub use incoming::Refused;
 pub use layout::BadLayout;
 pub use receive::{Progress, ReceiveError, Received, receive};
-pub use restore::{Restore, RestoreError, Restored, restore};
+pub use restore::{Restore, RestoreError, Restored, adopt, restore};
 pub use socket::Broken;
 pub use wire::BadHeader;

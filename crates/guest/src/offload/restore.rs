@@ -25,7 +25,7 @@ use super::layout::{BadLayout, Layout};
 use super::socket::{Broken, Peer};
 use super::wire::Command;
 use crate::images::{Claim, Image, ImageError, Images, Machine};
-use crate::keep::Link;
+use crate::keep::{Handed, Link};
 
 /// How long a VMM may take for an answer: it makes the machine in between.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -104,8 +104,8 @@ pub enum RestoreError {
 }
 
 /// Restores a machine from an image: sends it to the cloud-hypervisor that listens at `socket`. One
-/// that gets its pages on demand is counted by `all` until it has them, and outlives this process by
-/// the front of `link`, if there is one; `tell` is given a line if it does not get them.
+/// that gets its pages on demand is counted by `all` until it has them, and outlives this process
+/// by the front of `link`, if there is one; `tell` is given a line if it does not get them.
 ///
 /// # Errors
 /// [`RestoreError`]; the VMM has no machine then, or one that it was not told to run.
@@ -166,13 +166,28 @@ pub fn restore(
     })
 }
 
+/// Goes on with a machine that another server put pages into. `tell` is given a line if it does not
+/// get them all.
+///
+/// # Errors
+/// Its image cannot be read, or there is no thread; the machine waits.
+pub fn adopt(
+    Handed { number, image, fds }: Handed,
+    images: &Arc<Images>,
+    all: &OnDemand,
+    link: &Arc<Link>,
+    tell: impl Fn(&str) + Send + 'static,
+) -> Result<(), RestoreError> {
+    let (image, layout, _) = machine(images, &image)?;
+    let demand = Demand { images: Arc::clone(images), image, layout };
+    Ok(demand.adopt(fds, all, (link, number), tell)?)
+}
+
 /// Returns an image of a machine, its layout, and its documents.
-pub(super) fn machine(
-    images: &Images,
-    name: &str,
-) -> Result<(Claim, Layout, Machine), RestoreError> {
+fn machine(images: &Images, name: &str) -> Result<(Claim, Layout, Machine), RestoreError> {
     let image = images.claim(name)?;
     let machine = images.machine(&image)?;
+    let machine = machine.filter(|machine| !machine.config.is_empty());
     let machine = machine.ok_or_else(|| RestoreError::NoMachine(name.into()))?;
     let layout = Layout::of(&machine.config)?;
     match layout.pages() == image.pages() {

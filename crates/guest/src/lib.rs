@@ -42,7 +42,8 @@ mod offload;
 mod serve;
 
 pub use images::{
-    Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, check_name, images_options,
+    Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, StateInfo, check_name,
+    images_options,
 };
 pub use keep::{
     Begin, End, Front, FrontOptions, Handed, Heard, Link, OnLoss, Sockets, Told, renew,

@@ -117,7 +117,7 @@ fn sleep(world: &World, guest: &mut Vmm, number: u64, name: &str) -> u64 {
     assert_eq!(guest.ask(&format!("snapshot {}", path.display())), "ok");
     let origin = world.server.origin(number).expect("it is served");
     let file = std::fs::File::open(path).expect("a file");
-    let imported = world.images.import_over(name, &file, &origin).expect("imported");
+    let imported = world.images.import_over(name, &file, &origin, None).expect("imported");
     guest.kill();
     imported.stored_pages
 }
@@ -239,6 +239,58 @@ fn a_recorded_working_set_is_there_before_it_is_asked_for() {
 }
 
 /// guest/G4: the end of the server.
+/// It gets the working set first, then all others, and is let go.
+#[test]
+fn a_guest_that_is_filled_needs_nobody() {
+    let mut options = ServerOptions::default();
+    options.fill_rate = 64 << 20;
+    let world = World::of(2000, &images_options(CodecKind::Lz4.into(), None), options);
+    let mut guest = vmm!(world, "whole");
+    assert_eq!(guest.ask("read 3"), first_word(SEED, 3).to_string());
+    let began = std::time::Instant::now();
+    assert_eq!((world.server.fill("other"), world.server.fill("web")), (0, 1));
+    world.has_guests(0);
+    assert!(began.elapsed() > Duration::from_millis(60), "the rate has no bound");
+    // The rest comes from nobody; what it gives up is zeros.
+    assert_eq!(guest.ask("discard 3 1"), "ok");
+    assert_eq!(guest.ask("read 3"), "0");
+    assert_eq!(guest.ask(&format!("verify {SEED} 4 2000 7")), "right");
+    let stats = world.server.stats();
+    assert!(stats.given.faults_total < 100, "{stats:?}");
+    assert_eq!(stats.given.copied_pages_total + stats.given.zero_pages_total, 2000);
+}
+
+/// The guests behind it start from what it touched.
+#[test]
+fn the_first_guest_of_an_image_is_recorded_by_itself() {
+    let mut options = ServerOptions::default();
+    options.records_first = true;
+    let world = World::of(2000, &images_options(CodecKind::Lz4.into(), None), options);
+    let mut first = vmm!(world, "whole");
+    assert_eq!(first.ask(&format!("verify {SEED} 0 1000 7")), "right");
+    // The last page is noted when its fault has been answered.
+    wait_until("all is noted", || world.images.list()[0].working_set_pages == 1000);
+    let mut second = vmm!(world, "whole");
+    wait_until("it has the set", || {
+        world.server.stats().guests.iter().any(|guest| guest.pages_left == 1000)
+    });
+    assert_eq!(second.ask(&format!("verify {SEED} 1000 2000 1")), "right");
+    assert_eq!(world.images.list()[0].working_set_pages, 1000, "it was recorded, too");
+}
+
+#[test]
+fn a_guest_whose_regions_are_refused_is_killed_if_one_says_so() {
+    let mut options = ServerOptions::default();
+    options.kills_refused = true;
+    let world = World::of(256, &images_options(CodecKind::Lz4.into(), None), options);
+    let Some(mut guest) = world.vmm("beyond") else {
+        return skip("a guest that is refused", "no userfaultfd");
+    };
+    world.hears("is killed: ");
+    world.has_guests(0);
+    guest.kill();
+}
+
 #[test]
 fn guests_that_are_released_need_nobody() {
     let world = World::new(2000);
@@ -304,7 +356,7 @@ fn a_fault_that_waits_is_reported() {
     let file = tempfile::tempfile().expect("a file");
     file.set_len(world.bytes()).expect("a length");
     file.write_all_at(&[1; 4096], 3 * 4096).expect("written");
-    let refused = world.images.import_over("asleep", &file, &origin).expect_err("refused");
+    let refused = world.images.import_over("asleep", &file, &origin, None).expect_err("refused");
     assert!(refused.to_string().contains("page 3 cannot be read"), "{refused}");
     assert!(!world.images.contains("asleep"));
     backing.heal();

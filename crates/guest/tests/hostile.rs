@@ -160,7 +160,7 @@ fn a_guest_that_is_not_paused_when_it_sleeps_harms_nothing_but_that_image() {
     while !guest.answers_within(Duration::from_millis(1)) {
         match world.server.origin(1) {
             Ok(origin) => {
-                world.images.import_over("asleep", &difference, &origin).expect("imported");
+                world.images.import_over("asleep", &difference, &origin, None).expect("imported");
                 world.images.remove("asleep").expect("removed");
                 slept += 1;
             }

@@ -138,7 +138,7 @@ fn hibernate(mut stream: &UnixStream, server: &Server, images: &Images) -> Resul
     let number = guest.map_or(u64::MAX, |guest| guest.number);
     let origin = server.origin(number).map_err(|error| error.to_string())?;
     let file = File::open(words[2]).expect("a difference");
-    let imported = images.import_over(words[1], &file, &origin);
+    let imported = images.import_over(words[1], &file, &origin, None);
     imported.map(|_| words[1].to_owned()).map_err(|error| error.to_string())
 }
 

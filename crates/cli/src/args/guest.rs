@@ -8,6 +8,7 @@ use zfold_disk::nbd::Address;
 use zfold_store::CodecSpec;
 
 use super::complete;
+use crate::shared::duration::Interval;
 use crate::shared::size::Size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -97,6 +98,10 @@ pub(crate) enum GuestCommand {
         /// the file, and equal pages. Without it, holes are zeros.
         #[arg(long, value_name = "IMAGE")]
         base: Option<String>,
+        /// The state file of the same snapshot, which is kept with the image: zfold guest state
+        /// writes it again.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        state: Option<PathBuf>,
     },
     /// Make an image of a paused guest from its difference snapshot, and print the socket from
     /// which to restore the guest; end its VMM afterwards.
@@ -110,6 +115,10 @@ pub(crate) enum GuestCommand {
         /// The memory file of its snapshot, of type Diff.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
+        /// The state file of the same snapshot, which is kept with the image: zfold guest state
+        /// writes it again.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        state: Option<PathBuf>,
     },
     /// Save a machine of cloud-hypervisor as an image: print the socket to which to send it, and
     /// wait until it is stored.
@@ -123,6 +132,9 @@ pub(crate) enum GuestCommand {
         /// pages are not stored again.
         #[arg(long, value_name = "IMAGE")]
         base: Option<String>,
+        /// Time within which its VMM has to connect.
+        #[arg(long, value_name = "DURATION", default_value = "10min")]
+        timeout: Interval,
     },
     /// Restore a machine of cloud-hypervisor from an image.
     #[command(after_help = SEND_EXAMPLES)]
@@ -156,9 +168,24 @@ pub(crate) enum GuestCommand {
     List {
         #[command(flatten)]
         server: GuestTarget,
-        /// Print JSON, schema zfold.guests/1.
-        #[arg(long)]
-        json: bool,
+    },
+    /// Write the state file that is kept with an image to a new file.
+    State {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
+        /// The file; it must not exist.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Put in all pages of the guests that an image has now, at --fill-rate: then they need no
+    /// server, and cannot be hibernated.
+    Fill {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
     },
     /// Remove an image that no guest and no other image uses.
     Rm {
@@ -198,9 +225,6 @@ pub(crate) enum GuestCommand {
     Stat {
         #[command(flatten)]
         server: GuestTarget,
-        /// Print JSON, schema zfold.guests/1.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -210,6 +234,10 @@ pub(crate) struct GuestTarget {
     /// Control socket of the server [default: that of this user's only one].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
+
+    /// Print the answer as JSON (list and stat: schema zfold.guests/1).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What to do with a recording.
@@ -286,6 +314,26 @@ pub(crate) struct GuestServeArgs {
     #[arg(help_heading = PROCESS)]
     pub(crate) on_loss: Loss,
 
+    /// What happens to guests that do not fit the image to which they connect. Those that wait keep
+    /// the VMM's request to load a snapshot waiting, too.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Loss::Wait)]
+    #[arg(help_heading = PROCESS)]
+    pub(crate) on_refusal: Loss,
+
+    /// Put all pages into each guest, the working set first: then it needs no server, and cannot be
+    /// hibernated.
+    #[arg(long, help_heading = MEMORY)]
+    pub(crate) fill: bool,
+
+    /// Most bytes a second that guests get by --fill and zfold guest fill, all together.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", help_heading = MEMORY)]
+    pub(crate) fill_rate: Size,
+
+    /// Do not record the first guest of each image. By default, the pages that it requests in its
+    /// first 30 seconds are the image's working set.
+    #[arg(long, help_heading = MEMORY)]
+    pub(crate) no_record: bool,
+
     /// Let the system page this process out. By default its memory is locked where that is
     /// permitted, since guests wait for it.
     #[arg(long, help_heading = PROCESS)]
@@ -296,7 +344,7 @@ pub(crate) struct GuestServeArgs {
     pub(crate) for_front: bool,
 }
 
-/// What happens to guests that no process can serve.
+/// What happens to guests that cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Loss {
     /// They wait, and can be looked at and ended.

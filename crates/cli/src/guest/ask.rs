@@ -20,46 +20,86 @@ const REMEDY: &str = "zfold guest list shows whether it was done; if not, give t
 /// Wait between two questions how far a machine is.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// A request: the server, the command and its words, and what people read of its answer.
+type Asked<'a> = (&'a GuestTarget, &'a str, Vec<String>, fn(&Value) -> Result<String, Failure>);
+
 /// Asks, and writes what was found to stdout.
 pub(super) fn run(command: &GuestCommand) -> Result<(), Failure> {
-    match command {
-        GuestCommand::Serve(_) => unreachable!("it asks nobody"),
-        GuestCommand::Import { server, name, file, base } => {
+    if let GuestCommand::Receive { server, name, base, timeout } = command {
+        let within = format!("within={}", timeout.0.as_millis());
+        let words = [name.clone()].into_iter().chain(base.clone()).chain([within]);
+        return receive(server, name, words.collect());
+    }
+    let (server, command, words, text) = asked(command)?;
+    let found = client(server)?.ask(command, words)?;
+    match server.json {
+        true => exit::write_data(format!("{found}\n").as_bytes()),
+        false => exit::write_text(&text(&found)?),
+    }
+}
+
+fn asked(command: &GuestCommand) -> Result<Asked<'_>, Failure> {
+    let nothing = |_: &Value| Ok(String::new());
+    Ok(match command {
+        GuestCommand::Serve(_) | GuestCommand::Receive { .. } => unreachable!("it is no request"),
+        GuestCommand::Import { server, name, file, base, state } => {
             let words = [name.clone(), absolute(file)?].into_iter().chain(base.clone());
-            imported(&ask(server, "import", words.collect())?)
+            (server, "import", words.chain(state_word(state.as_deref())?).collect(), imported)
         }
-        GuestCommand::Hibernate { server, guest, name, file } => {
-            let words = vec![guest.to_string(), name.clone(), absolute(file)?];
-            imported(&ask(server, "hibernate", words)?)
-        }
-        GuestCommand::Receive { server, name, base } => {
-            receive(&mut client(server)?, name, base.as_deref())
+        GuestCommand::Hibernate { server, guest, name, file, state } => {
+            let words = [guest.to_string(), name.clone(), absolute(file)?].into_iter();
+            (server, "hibernate", words.chain(state_word(state.as_deref())?).collect(), imported)
         }
         GuestCommand::Send { server, name, socket, resume, on_demand } => {
             let how = [(*resume, "resume"), (*on_demand, "on-demand")];
             let how = how.into_iter().filter(|(is_wanted, _)| *is_wanted);
             let words = [name.clone(), absolute(socket)?].into_iter();
             let words = words.chain(how.map(|(_, word)| word.to_owned())).collect();
-            sent(&ask(server, "send", words)?, *on_demand)
+            (server, "send", words, if *on_demand { sent_on_demand } else { sent })
         }
         GuestCommand::Export { server, name, file } => {
-            ask(server, "export", vec![name.clone(), absolute(file)?]).map(drop)
+            (server, "export", vec![name.clone(), absolute(file)?], nothing)
         }
-        GuestCommand::Rm { server, name } => ask(server, "rm", vec![name.clone()]).map(drop),
+        GuestCommand::State { server, name, file } => {
+            (server, "state", vec![name.clone(), absolute(file)?], nothing)
+        }
+        GuestCommand::Fill { server, name } => (server, "fill", vec![name.clone()], filled),
+        GuestCommand::Rm { server, name } => (server, "rm", vec![name.clone()], nothing),
         GuestCommand::Record { server, name, what } => {
-            ask(server, "record", vec![name.clone(), what.name().to_owned()]).map(drop)
+            (server, "record", vec![name.clone(), what.name().to_owned()], nothing)
         }
-        GuestCommand::Set { server, words } => ask(server, "set", words.clone()).map(drop),
-        GuestCommand::Save { server, file } => ask(server, "save", vec![absolute(file)?]).map(drop),
-        GuestCommand::List { server, json } => told(server, *json, GuestsReport::image_text),
-        GuestCommand::Stat { server, json } => told(server, *json, GuestsReport::text),
-    }
+        GuestCommand::Set { server, words } => (server, "set", words.clone(), nothing),
+        GuestCommand::Save { server, file } => (server, "save", vec![absolute(file)?], nothing),
+        GuestCommand::List { server } => {
+            (server, "stat", Vec::new(), |found| Ok(report(found)?.image_text()))
+        }
+        GuestCommand::Stat { server } => {
+            (server, "stat", Vec::new(), |found| Ok(report(found)?.text()))
+        }
+    })
+}
+
+/// Returns the word that names a state file.
+fn state_word(state: Option<&Path>) -> Result<Option<String>, Failure> {
+    state.map(|state| Ok(format!("state={}", absolute(state)?))).transpose()
+}
+
+fn report(found: &Value) -> Result<GuestsReport, Failure> {
+    serde_json::from_value(found.clone()).map_err(|error| {
+        Failure::new(format!(
+            "the statistics are not {SCHEMA} ({error}): use the zfold that serves them"
+        ))
+    })
+}
+
+fn filled(found: &Value) -> Result<String, Failure> {
+    Ok(format!("{} guests get all their pages\n", found["guests"].as_u64().unwrap_or(0)))
 }
 
 /// Says what an import found.
-fn imported(found: &Value) -> Result<(), Failure> {
+fn imported(found: &Value) -> Result<String, Failure> {
     let socket = found["socket"].as_str().unwrap_or_default();
-    exit::write_text(&format!("{socket}\n{}", stored(found)))
+    Ok(format!("{socket}\n{}", stored(found)))
 }
 
 fn stored(found: &Value) -> String {
@@ -68,39 +108,27 @@ fn stored(found: &Value) -> String {
     format!("{stored} of {all} pages stored ({})\n", size(stored * PAGE_LEN).trim_end())
 }
 
-fn told(
-    server: &GuestTarget,
-    json: bool,
-    text: impl Fn(&GuestsReport) -> String,
-) -> Result<(), Failure> {
-    let found = ask(server, "stat", Vec::new())?;
-    if json {
-        return exit::write_data(format!("{found}\n").as_bytes());
-    }
-    let report: GuestsReport = serde_json::from_value(found).map_err(|error| {
-        Failure::new(format!(
-            "the statistics are not {SCHEMA} ({error}): use the zfold that serves them"
-        ))
-    })?;
-    exit::write_text(&text(&report))
-}
-
 /// Has a machine awaited, prints where to send it, and waits until it is stored.
-fn receive(client: &mut Client, name: &str, base: Option<&str>) -> Result<(), Failure> {
-    let words = [name].into_iter().chain(base).map(str::to_owned);
-    let found = client.ask("receive", words.collect())?;
+fn receive(server: &GuestTarget, name: &str, words: Vec<String>) -> Result<(), Failure> {
+    let mut client = client(server)?;
+    let found = client.ask("receive", words)?;
     let socket = found["socket"].as_str().unwrap_or_default();
-    exit::write_text(&format!(
+    let usage = format!(
         "{socket}\nch-remote --api-socket=API send-migration \
          destination_url=unix:{socket},local=on\n"
-    ))?;
+    );
+    let show = |found: &Value, text: &str| match server.json {
+        true => exit::write_data(format!("{found}\n").as_bytes()),
+        false => exit::write_text(text),
+    };
+    show(&found, &usage)?;
     let progress = Progress::begin();
     loop {
         let found = client.ask("received", vec![name.to_owned()])?;
         let saved = &found["saved"];
         if !saved.is_null() {
             drop(progress);
-            return exit::write_text(&stored(saved));
+            return show(saved, &stored(saved));
         }
         let number = |field: &str| found[field].as_f64().unwrap_or(0.0);
         if number("pages") > 0.0 {
@@ -111,17 +139,13 @@ fn receive(client: &mut Client, name: &str, base: Option<&str>) -> Result<(), Fa
 }
 
 /// Says how a machine was restored.
-fn sent(found: &Value, on_demand: bool) -> Result<(), Failure> {
+fn sent(found: &Value) -> Result<String, Failure> {
     let number = |field: &str| found[field].as_u64().unwrap_or(0);
-    let (written, all) = (number("written_pages"), number("pages"));
-    exit::write_text(&match on_demand {
-        true => format!("{all} pages come on demand\n"),
-        false => format!("{written} of {all} pages written\n"),
-    })
+    Ok(format!("{} of {} pages written\n", number("written_pages"), number("pages")))
 }
 
-fn ask(server: &GuestTarget, command: &str, words: Vec<String>) -> Result<Value, Failure> {
-    client(server)?.ask(command, words)
+fn sent_on_demand(found: &Value) -> Result<String, Failure> {
+    Ok(format!("{} pages come on demand\n", found["pages"].as_u64().unwrap_or(0)))
 }
 
 fn client(server: &GuestTarget) -> Result<Client, Failure> {

@@ -9,11 +9,15 @@ use crate::control::metrics::Text;
 type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// What is stored, and who is there.
-const NOW: [Metric<GuestsReport>; 7] = [
+const NOW: [Metric<GuestsReport>; 9] = [
     ("guests", "guests served or held now", |of| of.guests.len() as u64),
     ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
         of.guests.iter().filter(|guest| guest.late).count() as u64
     }),
+    ("guests_held", "of these, guests that do not fit their image, and wait", |of| {
+        of.guests.iter().filter(|guest| guest.state == "held").count() as u64
+    }),
+    ("guest_machines_on_demand", "machines that get their pages now", |of| of.on_demand),
     ("guest_stored_bytes", "bytes of images that are not zeros", |of| of.stored_pages_bytes),
     ("guest_compressed_bytes", "their compressed size, equal pages counted once", |of| {
         of.payload_bytes

@@ -28,6 +28,9 @@ use crate::shared::exit::Failure;
 use crate::shared::secret::keep_memory;
 use crate::shared::size::at_least;
 
+/// Least --fill-rate: a piece of pages at a time.
+const FILL_RATE_MIN: u64 = 1 << 20;
+
 /// Carries out the command.
 pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode, Failure> {
     match &args.command {
@@ -51,6 +54,7 @@ fn check(args: &GuestServeArgs) -> Result<(), Failure> {
     if let Some(limit) = args.limit {
         at_least("--limit", limit.0, STORE_LIMIT_MIN)?;
     }
+    at_least("--fill-rate", args.fill_rate.0, FILL_RATE_MIN)?;
     let mut names: Vec<_> = args.image.iter().map(|image| &image.name).collect();
     names.sort();
     if let Some(two) = names.windows(2).find(|two| two[0] == two[1]) {

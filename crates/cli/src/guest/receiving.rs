@@ -4,6 +4,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
@@ -13,6 +14,9 @@ use super::failed::LATE;
 use super::machines::Coming;
 use super::server::{Served, found};
 use crate::shared::exit::remark;
+
+/// How long a machine is awaited unless a command says so.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Wait between two looks whether a machine is awaited still.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -26,7 +30,10 @@ impl Served {
         self: &Arc<Self>,
         name: &str,
         base: Option<&str>,
+        within: Option<&str>,
     ) -> Result<Value, String> {
+        let within = within.map_or(Ok(LONG), |ms| ms.parse().map(Duration::from_millis));
+        let within = within.map_err(|_| "a time is milliseconds".to_owned())?;
         let said = |error: ImageError| error.to_string();
         check_name(name).map_err(said)?;
         if self.images.contains(name) {
@@ -37,7 +44,7 @@ impl Served {
         let (served, mine) = (Arc::clone(self), Arc::clone(&coming));
         let (name, base) = (name.to_owned(), base.map(str::to_owned));
         let work = move || {
-            let stream = served.awaited(&listener, &mine);
+            let stream = served.awaited(&listener, &mine, within);
             drop((listener, file));
             let end = stream.and_then(|stream| served.take(&name, base.as_deref(), stream, &mine));
             mine.ends(end);
@@ -52,8 +59,21 @@ impl Served {
     }
 
     /// Waits until a VMM connects.
-    fn awaited(&self, listener: &UnixListener, coming: &Coming) -> Result<UnixStream, String> {
+    fn awaited(
+        &self,
+        listener: &UnixListener,
+        coming: &Coming,
+        within: Duration,
+    ) -> Result<UnixStream, String> {
+        let began = Instant::now();
         loop {
+            if began.elapsed() > within {
+                return Err(format!(
+                    "no VMM has connected within {} s: see what ch-remote says, or give a longer \
+                     --timeout",
+                    within.as_secs_f32()
+                ));
+            }
             if self.is_ending() {
                 return Err(LATE.to_owned());
             }

@@ -67,6 +67,11 @@ pub(crate) struct ImageReport {
     /// Of a machine, bytes of its configuration and state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine_bytes: Option<u64>,
+    /// Of the state file that is kept with it: bytes, and XXH3 of 64 bits in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state_xxh3: Option<String>,
     /// Where guests connect; empty for a machine, which is sent.
     pub(crate) socket: String,
 }
@@ -124,6 +129,8 @@ impl GuestsReport {
             working_set_pages: info.working_set_pages,
             recorded: info.recorded,
             machine_bytes: info.machine_bytes,
+            state_bytes: info.state.map(|state| state.bytes),
+            state_xxh3: info.state.map(|state| format!("{:016x}", state.hash)),
             guests: self.guests.iter().filter(|guest| guest.image == info.name).count() as u64,
             socket: sockets.get(&info.name).map_or_else(String::new, |at| at.display().to_string()),
             base: info.base,
@@ -138,8 +145,17 @@ impl GuestsReport {
         if self.images.is_empty() {
             return "no images: zfold guest import NAME FILE\n".to_owned();
         }
-        let titles =
-            ["IMAGE", "KIND", "SIZE", "OWN PAGES", "WORKING SET", "GUESTS", "BASE", "SOCKET"];
+        let titles = [
+            "IMAGE",
+            "KIND",
+            "SIZE",
+            "OWN PAGES",
+            "WORKING SET",
+            "GUESTS",
+            "BASE",
+            "STATE",
+            "SOCKET",
+        ];
         let mut rows = vec![titles.map(str::to_owned)];
         rows.extend(self.images.iter().map(|image| {
             let recorded = if image.recorded { " (recorded)" } else { "" };
@@ -155,6 +171,7 @@ impl GuestsReport {
                 format!("{}{recorded}", count(image.working_set_pages)),
                 image.guests.to_string(),
                 image.base.as_deref().map_or_else(|| "-".to_owned(), clean),
+                image.state_xxh3.as_deref().map_or_else(|| "-".to_owned(), clean),
                 socket,
             ]
         }));

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,10 @@ use super::report::{GuestsReport, SCHEMA};
 use super::steer::Setting;
 use crate::control::protocol::Request;
 use crate::shared::exit::remark;
+
+/// Words of requests that name what they are.
+const STATE: &str = "state=";
+const WITHIN: &str = "within=";
 
 /// Makes a new process that stands by, with the images as they are.
 pub(super) type Renew = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
@@ -73,8 +77,14 @@ impl Served {
     ///
     /// # Errors
     /// Why it could not be done; nothing is left of it.
-    fn import(&self, name: &str, path: &Path, base: Option<&str>) -> Result<Value, String> {
-        let done = import(&self.images, name, path, base)?;
+    fn import(
+        &self,
+        name: &str,
+        path: &Path,
+        base: Option<&str>,
+        state: Option<&Path>,
+    ) -> Result<Value, String> {
+        let done = import(&self.images, name, path, base, state)?;
         self.enter(name, &done)
     }
 
@@ -82,14 +92,22 @@ impl Served {
     ///
     /// # Errors
     /// As of `import`.
-    fn hibernate(&self, guest: &str, name: &str, path: &Path) -> Result<Value, String> {
+    fn hibernate(
+        &self,
+        guest: &str,
+        name: &str,
+        path: &Path,
+        state: Option<&Path>,
+    ) -> Result<Value, String> {
         let number =
             guest.parse().map_err(|_| format!("'{guest}' is not the number of a guest"))?;
         let origin = self.server.origin(number).map_err(|error| error.to_string())?;
         let failed =
             |error: &dyn std::fmt::Display| format!("cannot import {}: {error}", path.display());
         let file = open_believed(path).map_err(|error| failed(&error))?;
-        let done = self.images.import_over(name, &file, &origin).map_err(|error| match error {
+        let state = state.map(opened).transpose()?;
+        let done = self.images.import_over(name, &file, &origin, state.as_ref());
+        let done = done.map_err(|error| match error {
             ImageError::Chain(base) => format!(
                 "guest {number} cannot sleep over {base}, whose chain of bases is as long as it \
                     may be: take a snapshot of type Full, and import that without --base"
@@ -153,12 +171,21 @@ impl Served {
     /// Why it was not carried out, in a line.
     pub(super) fn answer(self: &Arc<Self>, request: &Request) -> Result<(Value, bool), String> {
         let words: Vec<&str> = request.arguments.iter().map(String::as_str).collect();
+        // No image has such a name.
+        let (named, words): (Vec<&str>, Vec<&str>) =
+            words.into_iter().partition(|word| word.starts_with(STATE) || word.starts_with(WITHIN));
+        let named = |name: &str| named.iter().find_map(|word| word.strip_prefix(name));
+        let state = named(STATE).map(given).transpose()?;
         let found = match (&*request.command, &words[..]) {
-            ("import", [name, file]) => self.import(name, given(file)?, None)?,
-            ("import", [name, file, base]) => self.import(name, given(file)?, Some(base))?,
-            ("hibernate", [guest, name, file]) => self.hibernate(guest, name, given(file)?)?,
-            ("receive", [name]) => self.receive(name, None)?,
-            ("receive", [name, base]) => self.receive(name, Some(base))?,
+            ("import", [name, file]) => self.import(name, given(file)?, None, state)?,
+            ("import", [name, file, base]) => self.import(name, given(file)?, Some(base), state)?,
+            ("hibernate", [guest, name, file]) => {
+                self.hibernate(guest, name, given(file)?, state)?
+            }
+            ("receive", [name]) => self.receive(name, None, named(WITHIN))?,
+            ("receive", [name, base]) => self.receive(name, Some(base), named(WITHIN))?,
+            ("state", [name, file]) => self.state(name, given(file)?)?,
+            ("fill", [name]) => json!({ "guests": self.fill(name)? }),
             ("received", [name]) => self.received(name)?,
             ("send", [name, socket, how @ ..]) => self.send(name, given(socket)?, how)?,
             ("export", [name, file]) => self.export(name, given(file)?)?,
@@ -173,8 +200,8 @@ impl Served {
             ("stat", []) => serde_json::to_value(self.report()).expect("numbers and text are JSON"),
             ("shutdown", []) => return Ok((json!({ "stopping": true }), true)),
             (
-                "import" | "hibernate" | "receive" | "received" | "send" | "export" | "rm"
-                | "record" | "set" | "save" | "stat" | "shutdown",
+                "import" | "hibernate" | "receive" | "received" | "send" | "export" | "state"
+                | "fill" | "rm" | "record" | "set" | "save" | "stat" | "shutdown",
                 _,
             ) => {
                 return Err(format!("{} has other arguments (see zfold guest)", request.command));
@@ -187,22 +214,22 @@ impl Served {
     }
 
     fn export(&self, name: &str, path: &Path) -> Result<Value, String> {
-        let failed =
-            |error: &dyn std::fmt::Display| format!("cannot export to {}: {error}", path.display());
-        if !self.images.contains(name) {
-            // Before a file is made.
-            self.images.claim(name).map_err(|error| error.to_string())?;
-        }
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(|error| failed(&error))?;
-        match self.images.export(name, &file) {
-            Ok(pages) => Ok(json!({ "pages": pages })),
-            Err(error) => {
-                // It is this one's, and not whole.
-                let _ = fs::remove_file(path);
-                Err(failed(&error))
-            }
-        }
+        // Before a file is made.
+        let _image = self.images.claim(name).map_err(|error| error.to_string())?;
+        make(path, |file| self.images.export(name, file)).map(|pages| json!({ "pages": pages }))
+    }
+
+    /// Writes the state file of an image again.
+    fn state(&self, name: &str, path: &Path) -> Result<Value, String> {
+        let state = self.images.state(name).map_err(|error| error.to_string())?;
+        make(path, |mut file| file.write_all(&state))?;
+        Ok(json!({ "bytes": state.len() }))
+    }
+
+    /// Has all guests of an image get all their pages.
+    fn fill(&self, name: &str) -> Result<usize, String> {
+        let image = self.images.claim(name).map_err(|error| error.to_string())?;
+        Ok(self.server.fill(image.name()))
     }
 
     fn remove(&self, name: &str) -> Result<Value, String> {
@@ -273,11 +300,34 @@ pub(super) fn import(
     name: &str,
     path: &Path,
     base: Option<&str>,
+    state: Option<&Path>,
 ) -> Result<Imported, String> {
     let failed =
         |error: &dyn std::fmt::Display| format!("cannot import {}: {error}", path.display());
     let file = open_believed(path).map_err(|error| failed(&error))?;
-    images.import(name, &file, base).map_err(|error| failed(&error))
+    let state = state.map(opened).transpose()?;
+    images.import_with(name, &file, base, state.as_ref()).map_err(|error| failed(&error))
+}
+
+/// Opens a state file.
+fn opened(path: &Path) -> Result<File, String> {
+    open_believed(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Makes a file and writes it; it is removed if that fails.
+fn make<T, E: std::fmt::Display>(
+    path: &Path,
+    write: impl FnOnce(&File) -> Result<T, E>,
+) -> Result<T, String> {
+    let failed =
+        |error: &dyn std::fmt::Display| format!("cannot write {}: {error}", path.display());
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|error| failed(&error))?;
+    write(&file).map_err(|error| {
+        // It is this one's, and not whole.
+        let _ = fs::remove_file(path);
+        failed(&error)
+    })
 }
 
 /// Clients make paths absolute, since the server's directory is another one.

@@ -22,7 +22,7 @@ use super::machines::Machines;
 use super::metrics;
 use super::places::Places;
 use super::server::{Renew, Served};
-use crate::args::GuestServeArgs;
+use crate::args::{GuestServeArgs, Loss};
 use crate::control::metrics::{TERMS, answer};
 use crate::control::protocol;
 use crate::control::service::Service;
@@ -71,6 +71,9 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     let Common { args, images, started } = common;
     let mut options = ServerOptions::default();
     options.places = args.max_guests as usize;
+    options.kills_refused = args.on_refusal == Loss::Kill;
+    (options.fills, options.fill_rate) = (args.fill, args.fill_rate.0);
+    options.records_first = !args.no_record;
     let server = Server::new(Arc::clone(images), options, remark);
     let server = Arc::new(server.map_err(|error| system("make a descriptor", &error))?);
     let (events, happened) = mpsc::channel();
@@ -182,7 +185,8 @@ fn opened(args: &GuestServeArgs) -> Result<Arc<Images>, Failure> {
         load(&images, path, args.save.as_ref() == Some(path))?;
     }
     for image in &args.image {
-        super::server::import(&images, &image.name, &image.file, None).map_err(Failure::new)?;
+        super::server::import(&images, &image.name, &image.file, None, None)
+            .map_err(Failure::new)?;
     }
     Ok(images)
 }

@@ -82,16 +82,16 @@ fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
 }
 
 #[test]
-fn the_units_of_disks_are_ones_that_systemd_takes() {
-    let test = "the_units_of_disks_are_ones_that_systemd_takes";
+fn the_units_of_services_are_ones_that_systemd_takes() {
+    let test = "the_units_of_services_are_ones_that_systemd_takes";
     let folder = tempdir().expect("a folder");
-    let units = ["zfold-disk@.service", "zfold-disk@.socket"];
+    let units = ["zfold-disk@.service", "zfold-disk@.socket", "zfold-guest@.service"];
     for unit in units {
         let text = fs::read_to_string(contrib("systemd").join(unit)).expect("a unit");
         let text = text.replace("/usr/bin/zfold", env!("CARGO_BIN_EXE_zfold"));
         fs::write(folder.path().join(unit), text).expect("written");
     }
-    are_taken(test, folder.path(), &units, "zfold-disk@");
+    are_taken(test, folder.path(), &units, "zfold-");
 }
 
 /// Asserts that systemd takes units of a folder, and says nothing of `name`; skips where there is

@@ -65,6 +65,36 @@ fn images_survive_the_server_in_a_file() {
 }
 
 #[test]
+fn an_image_and_the_state_of_its_snapshot_belong_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    memory(path("a.mem").as_ref(), 100, 1);
+    fs::write(path("a.state"), "processors").expect("written");
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    let import = ["guest", "import", "a", &path("a.mem"), "--state", &path("a.state"), "--json"];
+    let said: serde_json::Value = serde_json::from_str(&server.done(&import)).expect("JSON");
+    assert_eq!(said["stored_pages"], 25);
+    server.done(&["guest", "import", "b", &path("a.mem")]);
+    let stat = server.stat();
+    assert_eq!(
+        (&stat["images"][0]["state_bytes"], &stat["images"][1]["state_bytes"]),
+        (&10.into(), &serde_json::Value::Null)
+    );
+    let hash = stat["images"][0]["state_xxh3"].as_str().expect("a hash");
+    assert!(server.done(&["guest", "list"]).contains(hash));
+    assert_eq!(stat["images"][0]["machine_bytes"], serde_json::Value::Null);
+    server.done(&["guest", "state", "a", &path("a.again")]);
+    assert_eq!(fs::read(path("a.again")).expect("a file"), b"processors");
+    server.refused(&["guest", "state", "a", &path("a.again")], &["exists"]);
+    server.refused(&["guest", "state", "b", &path("b.state")], &["without its state file"]);
+    assert!(!fs::exists(path("b.state")).expect("known"));
+    server.refused(
+        &["guest", "import", "c", &path("a.mem"), "--state", "/nowhere"],
+        &["cannot read"],
+    );
+}
+
+#[test]
 fn sockets_lie_where_and_are_whose_one_says() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
@@ -84,6 +114,7 @@ fn what_makes_no_sense_is_refused() {
         assert_refused(&[&["guest", "serve"], arguments].concat(), status, parts);
     };
     serve(&["--limit", "1KiB"], 2, &["--limit"]);
+    serve(&["--fill-rate", "1KiB"], 2, &["--fill-rate"]);
     serve(&["--image", "web"], 2, &["NAME=FILE"]);
     serve(&["--image", "web=/x", "--image", "web=/y"], 2, &["two images"]);
     serve(&["--socket-mode", "x"], 2, &["permissions"]);

@@ -2,17 +2,17 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
 use zfold_testing::machines::{
-    self, ABANDON, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine, Received, Sender,
+    self, ABANDON, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine, Received, Sender, is_there,
 };
 use zfold_testing::skip::is_root;
-use zfold_testing::wait_until;
+use zfold_testing::{Random, wait_until};
 
 use crate::common::skip;
 use crate::server::{Server, memory};
@@ -116,6 +116,46 @@ fn a_machine_is_saved_listed_and_restored_though_servers_are_killed() {
     server.end();
 }
 
+/// What a machine waits for comes from whichever server is there, and what it has written stays.
+#[test]
+fn a_machine_on_demand_outlives_its_servers() {
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    let machine = Machine::new(12_000, 3);
+    save(&server, &machine, &["web"]);
+    let (_, received) = restore(&server, &["web", "--on-demand", "--resume"], Some(1));
+    let mut faults = received.faults.expect("a connection");
+    let slot = &received.machine.slots[0];
+    let write = |bytes: &[u8], at| slot.file.write_all_at(bytes, slot.from + at).expect("written");
+    write(&[7; 4096], 0);
+    let mut random = Random::new(5);
+    for round in 1..=3 {
+        kill(&server.stat());
+        for _ in 0..200 {
+            let page = 1 + random.word() % 11_999;
+            assert_eq!(faults.ask(slot.gpa + page * 4096, 4096), DONE, "round {round}");
+            assert!(is_there(slot, page), "round {round}, page {page}");
+        }
+        assert_eq!(faults.ask(slot.gpa, 4096), DONE);
+        let stat = server.stat();
+        assert_eq!((&stat["takeovers_total"], &stat["on_demand"]), (&round.into(), &1.into()));
+    }
+    let all = || {
+        received
+            .machine
+            .slots
+            .iter()
+            .all(|slot| (0..slot.bytes / 4096).all(|page| is_there(slot, page)))
+    };
+    wait_until("all pages are there", all);
+    let mut wanted = machine.contents();
+    wanted[..4096].fill(7);
+    assert!(received.machine.contents() == wanted, "the memory differs");
+    drop(faults);
+    wait_until("it is not in use", || server.stat()["on_demand"] == 0);
+    server.done(&["guest", "rm", "web"]);
+    server.end();
+}
+
 /// A server that ends goes on until machines have all pages.
 #[test]
 fn machines_survive_in_a_file_and_a_server_that_ends_gives_them_all_pages() {
@@ -142,7 +182,7 @@ fn machines_survive_in_a_file_and_a_server_that_ends_gives_them_all_pages() {
     same(&received.machine, &machine);
     // What the machine changes costs what it changes.
     let slot = &received.machine.slots[0];
-    std::os::unix::fs::FileExt::write_all_at(&slot.file, &[7; 4096], slot.from).expect("written");
+    slot.file.write_all_at(&[7; 4096], slot.from).expect("written");
     let said = save(&server, &received.machine, &["later", "--base", "web"]);
     assert!(said.contains("1 of 3040 pages stored"), "{said}");
     server.refused(&["guest", "rm", "web"], &["used by the image later"]);
@@ -166,6 +206,10 @@ fn what_cannot_be_saved_or_restored_is_refused_in_a_line() {
     server.refused(&["guest", "receive", "web", "--base", "x"], &["no image x"]);
     server.refused(&["guest", "send", "x", nobody], &["no image x"]);
     server.refused(&["guest", "send", "plain", nobody], &["is not a machine", "backend_path"]);
+
+    let receiving = Receiving::start(&server, &["web", "--timeout", "100ms"]);
+    let (done, said) = receiving.ends();
+    assert!(!done && said.contains("no VMM has connected within 0.1 s"), "{said}");
 
     let machine = Machine::new(100, 1);
     let receiving = Receiving::start(&server, &["web"]);

@@ -41,6 +41,11 @@ pub(crate) struct Guest {
     wanted: Option<u64>,
     /// All missing pages are put in, not only the working set.
     all: bool,
+    /// They are to be, when the working set is there; pages that were put in for that since the
+    /// count was taken; and when the next may be, in nanoseconds.
+    fills: bool,
+    pub(crate) filled: u64,
+    pub(crate) due: u64,
     buffer: Vec<u8>,
     /// Faults outside of all regions, which get no answer, and the address of the first one.
     pub(crate) strays: u64,
@@ -59,6 +64,9 @@ impl Guest {
             windows: VecDeque::new(),
             wanted: Some(0),
             all: false,
+            fills: false,
+            filled: 0,
+            due: 0,
             buffer: Vec::new(),
             strays: 0,
             first_stray: None,
@@ -79,8 +87,14 @@ impl Guest {
 
     /// Has all missing pages put in when there is nothing more urgent.
     pub(crate) fn put_in_all(&mut self) {
-        self.all = true;
+        (self.all, self.fills, self.due) = (true, false, 0);
         self.wanted = Some(0);
+    }
+
+    /// Has all missing pages put in behind the working set, none before `due`.
+    pub(crate) fn fill(&mut self) {
+        self.fills = !self.all;
+        self.wanted = self.wanted.or(Some(0));
     }
 
     /// Returns whether no page is to come from the image.
@@ -251,7 +265,7 @@ impl Guest {
     /// Puts in some pages that nobody has asked for yet: of a window, otherwise of the working set.
     fn beforehand(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Filled {
         if let Some(window) = self.windows.pop_front() {
-            let filled = self.fill(window.clone(), space, image, now);
+            let filled = self.put_in(window.clone(), space, image, now);
             if let Filled::To(rest) | Filled::Again(rest) = filled
                 && rest < window.end
             {
@@ -259,13 +273,21 @@ impl Guest {
             }
             return filled;
         }
+        if now < self.due {
+            return Filled::To(0);
+        }
         let Some(run) = self.wanted.and_then(|unit| self.next_run(unit, image)) else {
-            self.wanted = None;
+            let more = self.fills && !self.all;
+            self.all |= self.fills;
+            self.wanted = more.then_some(0);
             return Filled::To(0);
         };
-        let filled = self.fill(run, space, image, now);
+        let first = self.table.place(run.start);
+        let filled = self.put_in(run, space, image, now);
         if let Filled::To(rest) | Filled::Again(rest) = filled {
             self.wanted = Some(rest);
+            let pages = (first.len / PAGE) as u64;
+            self.filled += if self.fills { (rest - first.unit) * pages } else { 0 };
         }
         filled
     }
@@ -304,7 +326,7 @@ impl Guest {
     }
 
     /// Puts in pages at the beginning of a range that lies in one region.
-    fn fill(
+    fn put_in(
         &mut self,
         range: Range<u64>,
         space: &mut impl Space,
@@ -338,7 +360,7 @@ impl Guest {
                 // A fault on the page that cannot be read will report it.
                 return match len {
                     1 => Filled::To(first + 1),
-                    _ => self.fill(first..first + 1, space, image, now),
+                    _ => self.put_in(first..first + 1, space, image, now),
                 };
             }
             space.copy(place.at, &self.buffer)
@@ -366,7 +388,7 @@ impl Guest {
                 Filled::Again(first)
             }
             // The pages lie in more than one mapping, or some were given up.
-            Some(Errno::NOENT) if len > 1 => self.fill(first..first + 1, space, image, now),
+            Some(Errno::NOENT) if len > 1 => self.put_in(first..first + 1, space, image, now),
             Some(Errno::EXIST | Errno::NOENT) => {
                 self.table.settle(first);
                 Filled::To(first + 1)

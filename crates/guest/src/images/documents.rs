@@ -24,6 +24,16 @@ impl Image {
 }
 
 impl Images {
+    /// Returns the state file that is kept with an image.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn state(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+        let image = self.claim(name)?;
+        let machine = self.machine(&image)?.filter(|machine| machine.config.is_empty());
+        Ok(machine.ok_or_else(|| ImageError::NoState(name.into()))?.state)
+    }
+
     /// Returns the documents of an image, if it is one of a machine.
     ///
     /// # Errors
@@ -47,5 +57,47 @@ impl Images {
             Ok(all)
         };
         Ok(Some(Machine { config: read(config)?, state: read(state)? }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use xxhash_rust::xxh3::xxh3_64;
+    use zfold_store::CodecKind;
+
+    use super::*;
+    use crate::images::{StateInfo, images_options};
+
+    #[test]
+    fn an_image_keeps_the_state_of_its_snapshot() {
+        let images = || {
+            let options = images_options(CodecKind::Lz4.into(), None);
+            Images::new(&options).expect("a store")
+        };
+        let (first, again) = (images(), images());
+        let (memory, state) = (tempfile::tempfile(), tempfile::tempfile());
+        let (memory, state) = (memory.expect("a file"), state.expect("a file"));
+        memory.set_len(9 << 12).expect("a length");
+        let refused = first.import_with("no", &memory, None, Some(&state));
+        assert!(matches!(refused, Err(ImageError::State)), "{refused:?}");
+        state.write_all_at(b"processors", 0).expect("written");
+        first.import_with("web", &memory, None, Some(&state)).expect("imported");
+        first.import("plain", &memory, None).expect("imported");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("images");
+        first.save_to(&path).expect("saved");
+        again.load_from(&path).expect("loaded");
+        let kept = Some(StateInfo { bytes: 10, hash: xxh3_64(b"processors") });
+        for images in [&first, &again] {
+            assert_eq!(images.state("web").expect("kept"), b"processors");
+            assert!(matches!(images.state("plain"), Err(ImageError::NoState(_))));
+            let list = images.list();
+            assert_eq!((list[0].state, list[1].state), (None, kept));
+            assert_eq!(list[1].machine_bytes, None);
+        }
+        first.remove("web").expect("removed");
+        assert_eq!(first.store().len(), 0);
     }
 }

@@ -77,6 +77,12 @@ pub enum ImageError {
     /// A document of a machine is not whole.
     #[error("a document of the machine {0} is missing: save the machine again")]
     Document(String),
+    /// No state file is kept with it.
+    #[error("{0} was imported without its state file: give --state to import or hibernate")]
+    NoState(String),
+    /// A state file has no bytes, or too many.
+    #[error("a state file has 1 byte to 64 MiB: give that of the snapshot")]
+    State,
     /// The snapshot cannot be written or read.
     #[error("{0}")]
     Snapshot(#[from] SnapshotError),

@@ -7,12 +7,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use zfold_store::{Content, LoadError, Store, StoreError};
 
 use super::gate::Gate;
 use super::keys::{BITS, keys_of};
-use super::machine::Lengths;
+use super::machine::{Lengths, StateInfo};
 use super::page_set::PageSet;
 use crate::core::space;
 
@@ -29,8 +30,11 @@ pub struct Image {
     own_pages: u64,
     base: Option<Arc<Image>>,
     machine: Option<Lengths>,
+    state: Option<StateInfo>,
     set: PageSet,
     recorded: AtomicBool,
+    /// A guest was recorded by itself.
+    was_begun: AtomicBool,
     /// Counts claims. It grows under the catalog's lock alone.
     users: AtomicUsize,
 }
@@ -79,10 +83,20 @@ impl Image {
         pages: u64,
         base: Option<Arc<Image>>,
     ) -> Self {
-        let (set, recorded) = (PageSet::new(pages), AtomicBool::new(false));
-        let users = AtomicUsize::new(0);
-        let (own_pages, machine) = (0, None);
-        Self { name, store, first, pages, own_pages, base, machine, set, recorded, users }
+        Self {
+            name,
+            store,
+            first,
+            pages,
+            own_pages: 0,
+            base,
+            machine: None,
+            state: None,
+            set: PageSet::new(pages),
+            recorded: AtomicBool::new(false),
+            was_begun: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+        }
     }
 
     /// Makes it one of a machine, whose documents have these lengths.
@@ -93,6 +107,15 @@ impl Image {
     /// Returns the lengths of the machine's documents, if it is one of a machine.
     pub(super) fn machine(&self) -> Option<Lengths> {
         self.machine
+    }
+
+    /// Notes the state file that is kept with it.
+    pub(super) fn with_state(self, state: Option<StateInfo>) -> Self {
+        Self { state, ..self }
+    }
+
+    pub(super) fn state(&self) -> Option<StateInfo> {
+        self.state
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -144,9 +167,16 @@ impl Image {
         self.recorded.store(on, Ordering::Relaxed);
     }
 
+    /// Returns, once, whether it has no working set yet.
+    pub(crate) fn begins(&self) -> bool {
+        // Relaxed: a hint, like the set.
+        self.set.len() == 0 && !self.was_begun.swap(true, Ordering::Relaxed)
+    }
+
     /// Forgets the working set.
     pub fn forget(&self) {
         self.set.clear();
+        self.was_begun.store(false, Ordering::Relaxed);
     }
 
     /// Reads a page of 4 KiB.
@@ -241,6 +271,8 @@ impl Image {
 pub(crate) struct Gated<'a> {
     pub(super) image: &'a Image,
     pub(super) gate: &'a Gate,
+    /// Until when this guest is recorded by itself.
+    pub(crate) until: Option<Instant>,
 }
 
 impl space::Image for Gated<'_> {
@@ -253,7 +285,7 @@ impl space::Image for Gated<'_> {
     }
 
     fn is_recorded(&self) -> bool {
-        self.image.is_recorded()
+        self.image.is_recorded() || self.until.is_some_and(|until| Instant::now() < until)
     }
 
     fn touched(&self, page: u64) {

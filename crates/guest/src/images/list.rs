@@ -10,7 +10,7 @@ use zfold_store::snapshot::{self, SnapshotReport};
 
 use super::error::ImageError;
 use super::image::{self, Image};
-use super::machine::Lengths;
+use super::machine::{Lengths, StateInfo};
 use super::{Catalog, Images, check_name, import, keys};
 
 /// Name of the list's format.
@@ -99,7 +99,13 @@ impl Images {
                     return Err(damaged("two images overlap"));
                 }
                 let own_pages = import::own_pages(&image, &self.store);
+                let state = match machine.filter(|machine| !machine.is_machine()) {
+                    // One that cannot be read has no state; its pages may be right.
+                    Some(_) => self.machine(&image).ok().flatten(),
+                    None => None,
+                };
                 let image = image.with_own_pages(own_pages);
+                let image = image.with_state(state.as_ref().map(StateInfo::of));
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));

@@ -1,9 +1,14 @@
-//! What a VMM keeps of a machine besides its memory: two documents, stored with the image.
+//! What a VMM keeps of a machine besides its memory, stored with the image: two documents of
+//! cloud-hypervisor, or the state file of Firecracker, which has its configuration in it.
 //!
 //! They lie behind the pages and the working set, in the image's own range of keys, so they count
 //! against the limit, are saved with the image, and go with it. zfold returns them byte for byte.
 
+use std::fs::File;
+use std::io::{self, Read as _};
+
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 use zfold_uffd::page::PAGE;
 
 /// Most bytes of a document.
@@ -12,10 +17,36 @@ pub(crate) const DOCUMENT_MAX: u64 = 64 << 20;
 /// A machine's documents, as its VMM sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// How it is configured.
+    /// How it is configured; empty if the state says that, too.
     pub(crate) config: Vec<u8>,
     /// The state of its processors and devices.
     pub(crate) state: Vec<u8>,
+}
+
+impl Machine {
+    /// Returns one with the state file of a snapshot; nothing if it is empty or too long.
+    pub(super) fn of_state(file: &File) -> io::Result<Option<Self>> {
+        let mut state = Vec::new();
+        file.take(DOCUMENT_MAX + 1).read_to_end(&mut state)?;
+        let is_right = (1..=DOCUMENT_MAX).contains(&(state.len() as u64));
+        Ok(is_right.then(|| Self { config: Vec::new(), state }))
+    }
+}
+
+/// The state file of a snapshot, kept with the image that belongs to it: with another one, a guest
+/// would find another memory than its processors have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateInfo {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its hash by XXH3, of 64 bits.
+    pub hash: u64,
+}
+
+impl StateInfo {
+    pub(super) fn of(machine: &Machine) -> Self {
+        Self { bytes: machine.state.len() as u64, hash: xxh3_64(&machine.state) }
+    }
 }
 
 /// Bytes of the documents.
@@ -25,6 +56,11 @@ pub(super) struct Lengths(u64, u64);
 impl Lengths {
     pub(super) fn of(machine: &Machine) -> Self {
         Self(machine.config.len() as u64, machine.state.len() as u64)
+    }
+
+    /// Returns whether they are those of cloud-hypervisor, whose configuration is never empty.
+    pub(super) fn is_machine(self) -> bool {
+        self.0 > 0
     }
 
     /// Returns how many pages they take.

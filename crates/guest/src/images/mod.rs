@@ -40,6 +40,7 @@ pub use keys::KEYS;
 pub(crate) use machine::DOCUMENT_MAX;
 use machine::Lengths;
 pub(crate) use machine::Machine;
+pub use machine::StateInfo;
 pub use origin::Origin;
 
 /// Keys that are dropped at once, and the longest name in bytes.
@@ -64,6 +65,8 @@ pub struct ImageInfo {
     pub recorded: bool,
     /// If it is one of a machine, the bytes of its documents.
     pub machine_bytes: Option<u64>,
+    /// The state file that is kept with it.
+    pub state: Option<StateInfo>,
 }
 
 #[derive(Debug, Default)]
@@ -134,7 +137,7 @@ impl Images {
 
     /// Returns an image that a guest's pages come from.
     pub(crate) fn gated<'a>(&'a self, image: &'a Image) -> Gated<'a> {
-        Gated { image, gate: &self.gate }
+        Gated { image, gate: &self.gate, until: None }
     }
 
     /// Lets the caller use the store for a moment (gate/F1).
@@ -171,10 +174,24 @@ impl Images {
         file: &File,
         base: Option<&str>,
     ) -> Result<Imported, ImageError> {
+        self.import_with(name, file, base, None)
+    }
+
+    /// The same, and keeps the state file of the snapshot with the image.
+    ///
+    /// # Errors
+    /// Same as [`import`](Self::import), and [`ImageError::State`].
+    pub fn import_with(
+        &self,
+        name: &str,
+        file: &File,
+        base: Option<&str>,
+        state: Option<&File>,
+    ) -> Result<Imported, ImageError> {
+        let state = state.map(read_state).transpose()?;
         let part = Part { file, from: 0, pages: import::pages_of(file)? };
-        self.import_as(name, &[part], (Holes::OfBase, None), &AtomicU64::new(0), |catalog| {
-            catalog.base(base)
-        })
+        let how = (Holes::OfBase, state.as_ref());
+        self.import_as(name, &[part], how, &AtomicU64::new(0), |catalog| catalog.base(base))
     }
 
     /// Makes an image of a machine: its memory, which is `parts` one after another, and its
@@ -197,18 +214,20 @@ impl Images {
     }
 
     /// Makes an image from a Diff snapshot of a guest: a hole of the file at a page that the guest
-    /// gave up is zeros.
+    /// gave up is zeros. Keeps the snapshot's state file with it.
     ///
     /// # Errors
-    /// Same as [`import`](Self::import).
+    /// Same as [`import_with`](Self::import_with).
     pub fn import_over(
         &self,
         name: &str,
         file: &File,
         origin: &Origin,
+        state: Option<&File>,
     ) -> Result<Imported, ImageError> {
+        let state = state.map(read_state).transpose()?;
         let part = Part { file, from: 0, pages: import::pages_of(file)? };
-        let how = (Holes::GivenUp(origin.given_up()), None);
+        let how = (Holes::GivenUp(origin.given_up()), state.as_ref());
         self.import_as(name, &[part], how, &AtomicU64::new(0), |catalog| {
             catalog.get_same(origin.image()).map(Claim::new).map(Some)
         })
@@ -229,6 +248,8 @@ impl Images {
         let below = base.as_ref().map(|base| Arc::clone(base.image()));
         let image = Image::new(name.into(), self.store.clone(), keys.start, pages, below);
         let image = image.with_machine(lengths);
+        let state = machine.filter(|machine| machine.config.is_empty()).map(StateInfo::of);
+        let image = image.with_state(state);
         let (first, base) = (keys.start, base.as_deref());
         let place = Place { store: &self.store, gate: &self.gate, first, base };
         let imported = import::import(place, parts, holes, done).and_then(|imported| {
@@ -353,6 +374,7 @@ impl Images {
     #[must_use]
     pub fn list(&self) -> Vec<ImageInfo> {
         let images: Vec<_> = self.catalog().images.values().cloned().collect();
+        let machine = |image: &Image| image.machine().filter(|lengths| lengths.is_machine());
         let info = |image: &Arc<Image>| ImageInfo {
             name: image.name().into(),
             base: image.base().map(|base| base.name().into()),
@@ -360,7 +382,8 @@ impl Images {
             own_pages: image.own_pages(),
             working_set_pages: image.working_set_pages(),
             recorded: image.is_recorded(),
-            machine_bytes: image.machine().map(Lengths::bytes),
+            machine_bytes: machine(image).map(Lengths::bytes),
+            state: image.state(),
         };
         images.iter().map(info).collect()
     }
@@ -409,6 +432,10 @@ impl Catalog {
         let starts: BTreeSet<_> = images.chain(coming).map(|keys| (keys.start, keys.end)).collect();
         starts.into_iter().map(|(start, end)| start..end).collect()
     }
+}
+
+fn read_state(file: &File) -> Result<Machine, ImageError> {
+    Machine::of_state(file)?.ok_or(ImageError::State)
 }
 
 /// Checks that a name can be that of an image and of a file.

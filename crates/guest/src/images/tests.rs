@@ -169,7 +169,7 @@ fn what_was_given_up_is_zeros_where_a_difference_has_a_hole() {
     let memory = file(64, &[(4, text(104)), (21, text(21))]);
     // 50 is a hole of the base, too; 4 and 21 were written since.
     let origin = origin(&images, "base", &[2..6, 20..22, 38..41, 50..51]);
-    let imported = images.import_over("asleep", &memory, &origin).expect("imported");
+    let imported = images.import_over("asleep", &memory, &origin, None).expect("imported");
     // 2, 3, 4, 5, 20, 38 and 39.
     assert_eq!(imported.stored_pages, 7);
     let mut right = contents(&file(64, &base));
@@ -189,7 +189,7 @@ fn a_difference_is_over_the_image_of_its_guest_and_no_other() {
     images.remove("base").expect("nobody uses it");
     let difference = file(64, &[]);
     let refused = |said: &str| {
-        let error = images.import_over("asleep", &difference, &origin).expect_err("refused");
+        let error = images.import_over("asleep", &difference, &origin, None).expect_err("refused");
         assert!(error.to_string().contains(said), "{error}");
     };
     refused("no image base");
@@ -207,10 +207,10 @@ fn what_a_guest_gave_up_costs_no_more_than_looking_at_it() {
     let held: Vec<_> = (0..pages).step_by(2).map(|page| (page, text(9))).collect();
     let difference = file(pages, &held);
     let all = origin(&images, "base", &[0..pages, 5..u64::from(u32::MAX)]);
-    let imported = images.import_over("all", &difference, &all).expect("imported");
+    let imported = images.import_over("all", &difference, &all, None).expect("imported");
     assert_eq!((imported.stored_pages, imported.read_pages), (pages / 2 + 1, pages / 2));
     let none = origin(&images, "base", &[]);
-    let imported = images.import_over("none", &difference, &none).expect("imported");
+    let imported = images.import_over("none", &difference, &none, None).expect("imported");
     assert_eq!(imported.stored_pages, pages / 2);
     assert_eq!(read(&images, "none")[7 * PAGE..8 * PAGE], text(2));
     assert!(read(&images, "all")[7 * PAGE..8 * PAGE].iter().all(|&byte| byte == 0));
@@ -259,7 +259,7 @@ fn a_machine_is_its_parts_one_after_another_and_its_documents() {
     let page = |number: u64| number * PAGE as u64;
     let part = |file, from, pages| Part { file, from: page(from), pages };
     let parts = [part(&one, 32, 10), part(&two, 0, 8), part(&one, 0, 32)];
-    for (name, config, state) in [("a", 1, 1), ("b", 4096, 12_289), ("c", 0, 500_000)] {
+    for (name, config, state) in [("a", 1, 1), ("b", 4096, 12_289), ("c", 1, 500_000)] {
         let of = machine(config, state);
         let done = AtomicU64::new(0);
         let imported = images.import_machine(name, &parts, &of, None, &done).expect("imported");
@@ -276,7 +276,7 @@ fn a_machine_is_its_parts_one_after_another_and_its_documents() {
         assert_eq!(images.machine(&image).expect("readable"), Some(of));
     }
     let listed: Vec<_> = images.list().iter().map(|info| info.machine_bytes).collect();
-    assert_eq!(listed, [Some(2), Some(16_385), Some(500_000)]);
+    assert_eq!(listed, [Some(2), Some(16_385), Some(500_001)]);
     // Removed, nothing of them is left.
     ["a", "b", "c"].iter().for_each(|name| images.remove(name).expect("removed"));
     assert_eq!(images.store().len(), 0);

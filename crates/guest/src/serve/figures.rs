@@ -3,9 +3,11 @@
 //! Each guest's figures have a lock of their own, which its thread takes for a moment after each
 //! step, and under which no other lock is taken. So figures that are read together are consistent.
 
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::{FIELD, Figures as _, View, figures, metric, state};
 
 use super::journal::Settled;
@@ -131,6 +133,8 @@ pub(super) struct Figures {
     began: Instant,
     /// Unset for a guest that is held.
     lies: OnceLock<Lies>,
+    /// Readable from when the guest is to be filled, if there was a descriptor for it.
+    fill: Option<OwnedFd>,
     changing: Mutex<Changing>,
 }
 
@@ -141,7 +145,8 @@ impl Figures {
         // Its thread has not taken a look yet.
         let changing = Changing { state, pages: 0, left: 0, counts, strays, late, looks: 1 };
         let (image, began, lies) = (image.to_owned(), Instant::now(), OnceLock::new());
-        Self { number, image, pid, began, lies, changing: Mutex::new(changing) }
+        let fill = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        Self { number, image, pid, began, lies, fill, changing: Mutex::new(changing) }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -150,6 +155,19 @@ impl Figures {
 
     pub(super) fn image(&self) -> &str {
         &self.image
+    }
+
+    /// Has its thread put in all its pages.
+    pub(super) fn fill(&self) {
+        if let Some(fill) = &self.fill {
+            // It fails only if the counter would exceed 64 bits.
+            let _ = rustix::io::write(fill, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Returns the descriptor that is readable once it is to be filled.
+    pub(super) fn filling(&self) -> Option<BorrowedFd<'_>> {
+        self.fill.as_ref().map(|fill| fill.as_fd())
     }
 
     fn changing(&self) -> MutexGuard<'_, Changing> {

@@ -127,6 +127,13 @@ impl Server {
         self.shared.origin(number)
     }
 
+    /// Has all guests of an image get all their pages, at the rate of the options, after which they
+    /// need no server; returns how many there are.
+    #[must_use]
+    pub fn fill(&self, image: &str) -> usize {
+        self.shared.fill(image)
+    }
+
     /// Returns the figures so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {

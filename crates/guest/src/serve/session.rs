@@ -1,13 +1,14 @@
 //! A guest's thread: it waits for the guest's messages, and lets the core process them.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
 
-use super::descriptor::{Descriptor, Memory};
+use super::descriptor::{Descriptor, Memory, peer_pidfd};
 use super::figures::{Figures, GuestState};
 use super::journal::Messages;
 use super::shared::Shared;
@@ -22,6 +23,9 @@ const SOON_MAX: Duration = Duration::from_millis(5);
 /// Wait between two attempts at a call that fails for another reason, and between two checks
 /// whether an address space still exists.
 const LATER: Duration = Duration::from_secs(1);
+
+/// How long the first guest of an image is recorded.
+const RECORDED: Duration = Duration::from_secs(30);
 
 /// Called when a guest needs no server and no descriptor any longer.
 pub(crate) type Done = Box<dyn FnOnce() + Send>;
@@ -50,6 +54,7 @@ enum Source {
     Guest,
     Peer,
     End,
+    Fill,
 }
 
 /// What was reported about a guest.
@@ -65,6 +70,7 @@ struct Reported {
 struct Woken {
     hung_up: bool,
     ending: bool,
+    fills: bool,
 }
 
 impl Session {
@@ -72,7 +78,13 @@ impl Session {
     pub(super) fn refuse(&self, told: &str) {
         let (who, image) = (self.figures.who(), self.figures.image());
         self.shared.hold(&self.figures);
-        self.shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
+        let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
+        let end = match self.shared.options.kills_refused {
+            false => "waits",
+            true if peer_pidfd(&self.stream).is_some_and(kill) => "is killed",
+            true => "waits, since this user may not kill it",
+        };
+        self.shared.report(&format!("{who} of {image} is not served, and {end}: {told}"));
     }
 
     /// Serves the guest until its address space is gone or has all its pages; holds it if it cannot
@@ -95,7 +107,10 @@ impl Session {
     /// Returns whether the guest no longer needs a server; otherwise it cannot be served.
     fn serve(&self, served: Served) -> bool {
         let Served { image, mut guest, messages, is_taken_over } = served;
-        let pages = self.shared.images.gated(&image);
+        let mut pages = self.shared.images.gated(&image);
+        if self.shared.options.records_first && !is_taken_over && image.begins() {
+            pages.until = Some(Instant::now() + RECORDED);
+        }
         let mut memory = Memory::new(&self.descriptor, &self.shared.latencies, messages);
         if is_taken_over {
             let given_up = memory.given_up();
@@ -109,8 +124,15 @@ impl Session {
             let next = guest.step(&mut memory, &pages, now);
             memory.rest();
             self.figures.set(&guest);
+            if guest.filled > 0 {
+                let pages = std::mem::take(&mut guest.filled);
+                guest.due = memory.now() + self.shared.pace(pages).as_nanos() as u64;
+            }
             let wait = match next {
                 Next::Gone => return true,
+                Next::Now if guest.due > memory.now() => {
+                    Some(LATER.min(Duration::from_nanos(guest.due - memory.now())))
+                }
                 Next::Now => Some(Duration::ZERO),
                 Next::Soon => Some(soon),
                 Next::Later => Some(LATER),
@@ -119,7 +141,7 @@ impl Session {
             };
             soon = if next == Next::Soon { (soon * 2).min(SOON_MAX) } else { SOON };
             self.report(&image, &guest, now, &mut reported);
-            if woken.ending && guest.is_complete() {
+            if (woken.ending || woken.fills) && guest.is_complete() {
                 self.descriptor.let_go(guest.regions());
                 self.figures.say(GuestState::Released);
                 return true;
@@ -132,6 +154,9 @@ impl Session {
             woken = self.wait(wait, woken, true);
             if woken.ending && !before.ending {
                 guest.put_in_all();
+            }
+            if woken.fills && !before.fills {
+                guest.fill();
             }
             if woken.hung_up && self.descriptor.is_gone() {
                 return true;
@@ -167,6 +192,9 @@ impl Session {
         if !before.ending {
             add(Source::End, self.shared.ending(), PollFlags::IN);
         }
+        if let Some(fill) = self.figures.filling().filter(|_| listens && !before.fills) {
+            add(Source::Fill, fill, PollFlags::IN);
+        }
         let timeout = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
@@ -180,6 +208,7 @@ impl Session {
                 (_, flags) if flags.is_empty() => {}
                 (Source::Peer, _) => woken.hung_up = true,
                 (Source::End, _) => woken.ending = true,
+                (Source::Fill, _) => woken.fills = true,
                 // The other side has made reads wait, so a poll fails.
                 (_, flags) if flags.contains(PollFlags::ERR) => {
                     self.descriptor.no_waiting();

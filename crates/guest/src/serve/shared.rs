@@ -5,7 +5,8 @@
 //! - P2: the descriptor of the end is written once and never read, so every thread that waits for
 //!   it is woken, however late it starts to wait.
 //!
-//! Lock order: the list of guests, then a guest's figures.
+//! Lock order: the list of guests, then a guest's figures. The time of the next filling has a lock
+//! that is held with no other.
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
+use zfold_uffd::page::PAGE;
 
 use super::figures::{Figures, Given, GuestState, Served, ServerStats};
 use super::origin::NoOrigin;
@@ -36,12 +38,28 @@ pub struct ServerOptions {
     pub handshake: Duration,
     /// How long a fault may wait before it is reported.
     pub patience: Duration,
+    /// A VMM whose regions are refused is killed; otherwise it waits.
+    pub kills_refused: bool,
+    /// Guests get all their pages, and then need no server.
+    pub fills: bool,
+    /// Bytes that all guests together get in a second by that.
+    pub fill_rate: u64,
+    /// The first guest of an image is recorded.
+    pub records_first: bool,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
-        Self { places: 1024, handshake, patience }
+        Self {
+            places: 1024,
+            handshake,
+            patience,
+            kills_refused: false,
+            fills: false,
+            fill_rate: 256 << 20,
+            records_first: false,
+        }
     }
 }
 
@@ -68,6 +86,8 @@ pub(super) struct Shared {
     guests: Mutex<Guests>,
     /// Notified when a guest ends.
     fewer: Condvar,
+    /// When the next pages may be put in that no guest has asked for, to fill it.
+    due: Mutex<Instant>,
     /// Readable from the end of the server on.
     ending: OwnedFd,
     tell: Box<dyn Fn(&str) + Send + Sync>,
@@ -93,6 +113,7 @@ impl Shared {
             number: AtomicU64::new(0),
             guests: Mutex::default(),
             fewer: Condvar::new(),
+            due: Mutex::new(Instant::now()),
             ending: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             tell,
         })
@@ -143,6 +164,9 @@ impl Shared {
         let next = || self.number.fetch_add(1, Ordering::Relaxed) + 1;
         let number = number.unwrap_or_else(next);
         let figures = Arc::new(Figures::new(number, image, pid));
+        if self.options.fills {
+            figures.fill();
+        }
         let mut guests = self.guests();
         guests.before.guests_total += 1;
         guests.now.push(Arc::clone(&figures));
@@ -164,6 +188,22 @@ impl Shared {
         drop(guests);
         self.leave_place();
         self.fewer.notify_all();
+    }
+
+    /// Has all guests of an image filled; returns how many there are.
+    pub(super) fn fill(&self, image: &str) -> usize {
+        let guests = self.guests();
+        guests.now.iter().filter(|guest| guest.image() == image).map(|guest| guest.fill()).count()
+    }
+
+    /// Returns how long a guest waits that was filled by so many pages.
+    pub(super) fn pace(&self, pages: u64) -> Duration {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let bytes = pages * PAGE as u64;
+        let rate = self.options.fill_rate.max(1);
+        *due = (*due).max(now) + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / rate);
+        due.duration_since(now)
     }
 
     /// Returns what a Diff snapshot of a guest builds on.

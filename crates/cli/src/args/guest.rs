@@ -276,10 +276,26 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = IMAGES)]
     pub(crate) save: Option<PathBuf>,
 
-    /// Most memory that images may take, compressed; imports beyond it are refused [default: no
-    /// limit].
+    /// Most memory that images may take, compressed; imports beyond it are refused, unless there is
+    /// a --backing [default: no limit].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
+
+    /// Write the pages that have not been used for the longest time to this file or block device,
+    /// compressed, when --limit is reached. Its contents cannot be used after the end of the
+    /// server: see --save.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+    #[arg(requires = "limit")]
+    pub(crate) backing: Option<PathBuf>,
+
+    /// Size of the backing file [default: that of the file, or 64 GiB for a new one, which takes as
+    /// much room as is written].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
+    pub(crate) backing_size: Option<Size>,
+
+    /// Overwrite the file of --backing even if zfold did not make it.
+    #[arg(long, help_heading = MEMORY, requires = "backing")]
+    pub(crate) force: bool,
 
     /// Codec, optionally with a level: lz4, page, lz4hc, zstd, lzo; zstd:3.
     #[arg(long, add = complete::codecs(), default_value = "lz4", help_heading = MEMORY)]

@@ -9,7 +9,7 @@ use crate::control::metrics::Text;
 type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// What is stored, and who is there.
-const NOW: [Metric<GuestsReport>; 9] = [
+const NOW: [Metric<GuestsReport>; 10] = [
     ("guests", "guests served or held now", |of| of.guests.len() as u64),
     ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
         of.guests.iter().filter(|guest| guest.late).count() as u64
@@ -26,6 +26,7 @@ const NOW: [Metric<GuestsReport>; 9] = [
     ("guest_memory_limit_bytes", "the most memory that images may take; 0: no limit", |of| {
         of.limit_bytes
     }),
+    ("guest_backing_bytes", "bytes of the backing file in use", |of| of.backing_bytes),
     ("guest_duplicate_pages", "pages that share another one's bytes", |of| of.duplicate_pages),
 ];
 

@@ -16,6 +16,7 @@ mod server;
 mod serving;
 mod steer;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use zfold_store::files::replaceable;
@@ -55,6 +56,13 @@ fn check(args: &GuestServeArgs) -> Result<(), Failure> {
         at_least("--limit", limit.0, STORE_LIMIT_MIN)?;
     }
     at_least("--fill-rate", args.fill_rate.0, FILL_RATE_MIN)?;
+    let is_far = |path: &PathBuf| path.to_str().is_some_and(|text| text.contains("://"));
+    if args.backing.as_ref().is_some_and(is_far) {
+        return Err(Failure::usage(
+            "--backing is a file or a block device for images: the process that stands by would \
+             have no connection to another machine",
+        ));
+    }
     let mut names: Vec<_> = args.image.iter().map(|image| &image.name).collect();
     names.sort();
     if let Some(two) = names.windows(2).find(|two| two[0] == two[1]) {

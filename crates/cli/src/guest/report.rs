@@ -45,6 +45,11 @@ pub(crate) struct GuestsReport {
     pub(crate) stored_pages_bytes: u64,
     /// Pages that share the bytes of another one.
     pub(crate) duplicate_pages: u64,
+    /// Bytes of the backing file in use, and pages that lie there.
+    #[serde(default)]
+    pub(crate) backing_bytes: u64,
+    #[serde(default)]
+    pub(crate) backed_pages: u64,
     pub(crate) images: Vec<ImageReport>,
     #[serde(flatten, with = "in_state")]
     pub(crate) served: Served,
@@ -103,6 +108,8 @@ impl GuestsReport {
             payload_bytes: store.pool.payload_bytes,
             stored_pages_bytes: store.stored_pages * PAGE_LEN,
             duplicate_pages: store.duplicate_pages,
+            backing_bytes: store.backing_used_bytes,
+            backed_pages: store.backed_pages,
             ..self
         }
     }
@@ -192,6 +199,7 @@ impl GuestsReport {
             ("held", size(self.held_bytes), "all memory that this takes"),
             ("limit", limit, ""),
             ("duplicates", count(self.duplicate_pages), "pages that share another one's bytes"),
+            ("in the file", size(self.backing_bytes), "of the backing file in use"),
         ];
         table(&mut text, "images", &rows);
         let mut rows = vec![("guests", self.guests.len().to_string(), "now")];

@@ -121,8 +121,7 @@ impl Served {
     fn enter(&self, name: &str, done: &Imported) -> Result<Value, String> {
         let socket = self.accept(name).inspect_err(|_| {
             // Nobody can use it, nor may a server that comes look for its socket.
-            let _ = self.images.remove(name);
-            self.renewed();
+            let _ = self.images.remove_after(name, || self.renewed());
         })?;
         let mut found = found(done);
         found["socket"] = json!(socket);
@@ -233,11 +232,13 @@ impl Served {
     }
 
     fn remove(&self, name: &str) -> Result<Value, String> {
-        self.images.remove(name).map_err(|error| error.to_string())?;
-        if self.sockets().remove(name).is_some() {
-            self.link.close(name);
-        }
-        self.renewed();
+        let forget = || {
+            if self.sockets().remove(name).is_some() {
+                self.link.close(name);
+            }
+            self.renewed();
+        };
+        self.images.remove_after(name, forget).map_err(|error| error.to_string())?;
         Ok(json!({}))
     }
 

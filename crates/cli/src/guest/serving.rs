@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use zfold_disk::nbd::{Address, Listener};
 use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, adopt, images_options, renew};
+use zfold_store::BackingOptions;
 
 use super::failed::{not_saved, system};
 use super::machines::Machines;
@@ -26,11 +27,15 @@ use crate::args::{GuestServeArgs, Loss};
 use crate::control::metrics::{TERMS, answer};
 use crate::control::protocol;
 use crate::control::service::Service;
+use crate::shared::backing::{self, BackingPlan, Target};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::protect;
 
 /// How long guests may take at the end to get their pages.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes of a new backing file; it takes as much room as is written.
+const BACKING_LEN: u64 = 64 << 30;
 
 /// Wait between two looks whether guests are left, of a server whose front is gone.
 const LOOK: Duration = Duration::from_secs(1);
@@ -179,7 +184,8 @@ fn release(served: &Served, args: &GuestServeArgs) -> u8 {
 /// Returns the images that were asked for.
 fn opened(args: &GuestServeArgs) -> Result<Arc<Images>, Failure> {
     let limit = args.limit.map(|limit| limit.0);
-    let images = Images::new(&images_options(args.codec, limit));
+    let options = images_options(args.codec, limit).with_backing(backing(args)?);
+    let images = Images::new(&options);
     let images = Arc::new(images.map_err(|error| Failure::new(error.to_string()))?);
     if let Some(path) = &args.load {
         load(&images, path, args.save.as_ref() == Some(path))?;
@@ -189,6 +195,16 @@ fn opened(args: &GuestServeArgs) -> Result<Arc<Images>, Failure> {
             .map_err(Failure::new)?;
     }
     Ok(images)
+}
+
+/// Opens the file to which pages are written beyond the limit.
+fn backing(args: &GuestServeArgs) -> Result<Option<BackingOptions>, Failure> {
+    let Some(path) = args.backing.clone() else { return Ok(None) };
+    let target = Target::File(path);
+    let (size, force) = (args.backing_size.map(|size| size.0), args.force);
+    let plan = BackingPlan { target, far: None, size, raw: false, force, bandwidth: None };
+    let opened = backing::open(&plan, BACKING_LEN, args.limit.map(|limit| limit.0))?;
+    Ok(Some(opened.options))
 }
 
 fn load(images: &Images, path: &Path, may_be_missing: bool) -> Result<(), Failure> {

@@ -3,8 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use zfold_testing::random::noise;
+
 use crate::common::assert_refused;
 use crate::server::{Server, memory};
+use crate::survival::kill;
 
 #[test]
 fn images_are_imported_listed_exported_and_removed() {
@@ -64,6 +67,41 @@ fn images_survive_the_server_in_a_file() {
     assert!(fs::metadata(path("again.zfs")).expect("a file").len() > 0);
 }
 
+/// Whichever server is there finds the pages that were written to the file, and those alone.
+#[test]
+fn images_beyond_the_limit_lie_in_a_file_though_servers_are_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
+        fs::write(path(name), noise(seed, 1500 * 4096)).expect("written");
+    }
+    let arguments = ["--limit", "2MiB", "--backing", &path("cold"), "--backing-size", "64MiB"];
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &arguments, 0);
+    let is_as = |name: &str, round: u32| {
+        let out = path(&format!("{name}.{round}"));
+        server.done(&["guest", "export", name, &out]);
+        assert!(fs::read(out).expect("a file") == fs::read(path(name)).expect("a file"), "{name}");
+    };
+    server.done(&["guest", "import", "a", &path("a")]);
+    server.done(&["guest", "import", "b", &path("b")]);
+    let stat = server.stat();
+    let number = |name: &str| stat[name].as_u64().expect("a number");
+    assert!(number("held_bytes") < 3 << 20, "{stat}");
+    assert!(number("backed_pages") > 2000 && number("backing_bytes") > 8 << 20, "{stat}");
+    is_as("a", 1);
+    kill(&stat);
+    is_as("a", 2);
+    is_as("b", 2);
+    // What the image had there is used for another one.
+    server.done(&["guest", "rm", "a"]);
+    server.done(&["guest", "import", "c", &path("c")]);
+    kill(&server.stat());
+    is_as("b", 3);
+    is_as("c", 3);
+    assert_eq!(server.stat()["takeovers_total"], 2);
+    server.end();
+}
+
 #[test]
 fn an_image_and_the_state_of_its_snapshot_belong_together() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -114,6 +152,8 @@ fn what_makes_no_sense_is_refused() {
         assert_refused(&[&["guest", "serve"], arguments].concat(), status, parts);
     };
     serve(&["--limit", "1KiB"], 2, &["--limit"]);
+    serve(&["--backing", "/tmp/x"], 2, &["--limit"]);
+    serve(&["--limit", "1MiB", "--backing", "redis://a"], 2, &["a file or a block device"]);
     serve(&["--fill-rate", "1KiB"], 2, &["--fill-rate"]);
     serve(&["--image", "web"], 2, &["NAME=FILE"]);
     serve(&["--image", "web=/x", "--image", "web=/y"], 2, &["two images"]);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zfold_store::files::open_believed;
@@ -41,7 +41,7 @@ impl Images {
     /// # Errors
     /// [`ImageError`]; the previous file stays as it was.
     pub fn save_to(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes();
         let images: Vec<_> = self.catalog().images.values().cloned().collect();
         images.iter().try_for_each(|image| image.save_set())?;
         // An image that is added from here on is in the snapshot without its name, so not at all;

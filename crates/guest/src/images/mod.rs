@@ -22,9 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
+use zfold_store::backing::Backing;
 use zfold_store::snapshot::LABEL_MAX;
 use zfold_store::{Store, StoreOptions, StoreStats};
 use zfold_uffd::page::PAGE;
@@ -99,6 +101,8 @@ struct Catalog {
 #[derive(Debug)]
 pub struct Images {
     store: Arc<Store>,
+    /// Where pages go beyond the limit.
+    backing: Option<Arc<dyn Backing>>,
     /// Held while an image is removed, or a snapshot is taken.
     changes: Mutex<()>,
     catalog: Mutex<Catalog>,
@@ -118,14 +122,20 @@ impl Images {
     /// Same as [`Store::open`].
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
+        let backing = options.backing.as_ref().map(|of| Arc::clone(&of.backing));
         let (changes, catalog, gate) = (Mutex::default(), Mutex::default(), Gate::default());
-        Ok(Self { store, changes, catalog, gate })
+        Ok(Self { store, backing, changes, catalog, gate })
     }
 
     /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Returns the descriptor that a copy of this process needs to use the images.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.backing.as_ref().and_then(|backing| backing.descriptor())
     }
 
     /// Returns the figures of the store.
@@ -147,7 +157,7 @@ impl Images {
 
     /// Does `work` while no thread is within the store, and no image comes or goes.
     pub(crate) fn standing_still<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes();
         let _catalog = self.catalog();
         let _closed = self.gate.close();
         work()
@@ -332,8 +342,17 @@ impl Images {
     /// # Errors
     /// Guests or images use it, or there is none.
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let image = {
+        self.remove_after(name, || {})
+    }
+
+    /// Removes an image; its pages are dropped after `forget`, in which copies of this process are
+    /// replaced that have the image still (keep/H8).
+    ///
+    /// # Errors
+    /// Same as [`remove`](Self::remove).
+    pub fn remove_after(&self, name: &str, forget: impl FnOnce()) -> Result<(), ImageError> {
+        let keys = {
+            let _changes = self.changes();
             let mut catalog = self.catalog();
             let image = Arc::clone(catalog.get(name)?);
             let is_on_it =
@@ -349,9 +368,11 @@ impl Images {
             catalog.images.remove(name);
             // No other image takes its keys before its pages are dropped.
             catalog.coming.insert(name.into(), image.keys());
-            image
+            image.keys()
         };
-        self.drop_pages(image.keys());
+        forget();
+        let _changes = self.changes();
+        self.drop_pages(keys);
         self.catalog().coming.remove(name);
         Ok(())
     }
@@ -386,6 +407,10 @@ impl Images {
             state: image.state(),
         };
         images.iter().map(info).collect()
+    }
+
+    fn changes(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn catalog(&self) -> MutexGuard<'_, Catalog> {

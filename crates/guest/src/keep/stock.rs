@@ -4,7 +4,7 @@
 //! closes its predecessor's by putting its own there, and all others by their numbers.
 
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
@@ -41,7 +41,7 @@ pub fn renew(images: &Arc<Images>, link: &Link, serve: &dyn Fn(OwnedFd) -> u8) -
 /// Waits in a process of its own until a server is needed; the process ends with its channel.
 fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -> ! {
     let waited = catch_unwind(AssertUnwindSafe(|| {
-        let channel = alone(channel)?;
+        let channel = alone(channel, images.descriptor())?;
         images.forget_others();
         while let Some((ToStock::Go, fds)) = channel.receive() {
             let Some(to_front) = fds.into_iter().next() else { continue };
@@ -67,16 +67,23 @@ fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -
     unsafe { libc::_exit(i32::from(status)) }
 }
 
-/// Closes all descriptors but the standard ones and this one, which takes the place of standard
-/// input.
-fn alone(channel: Channel) -> io::Result<Channel> {
+/// Closes all descriptors but the standard ones, that of the images' backing, and this one, which
+/// takes the place of standard input.
+fn alone(channel: Channel, backing: Option<BorrowedFd<'_>>) -> io::Result<Channel> {
     dup2_stdin(&channel)?;
     // Its number is closed below.
     let _ = channel.into_fd().into_raw_fd();
-    // SAFETY: this process has one thread, and uses none of these descriptors from here on (H6).
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
-    if closed != 0 {
-        return Err(io::Error::last_os_error());
+    let kept = backing.map_or(2, |backing| backing.as_raw_fd() as libc::c_uint);
+    for (first, last) in [(3, kept.saturating_sub(1)), (kept + 1, libc::c_uint::MAX)] {
+        if first > last {
+            continue;
+        }
+        // SAFETY: this process has one thread, and uses none of these descriptors from here on
+        // (H6).
+        let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        if closed != 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
     Ok(Channel::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
 }

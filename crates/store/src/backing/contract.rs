@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// The smallest alignment of a backing, in bytes: a sector.
 pub const MIN_ALIGN: usize = 512;
@@ -68,6 +69,12 @@ pub trait Backing: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Returns its descriptor if that is all that a copy of this process needs to use it. The
+    /// default is none: it has threads, or connections.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Waits until everything written by finished calls is on stable storage.
     ///
     /// # Errors
@@ -108,6 +115,10 @@ impl<B: Backing + ?Sized> Backing for Box<B> {
 
     fn write_bytes(&self) -> usize {
         (**self).write_bytes()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -20,6 +20,7 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -208,6 +209,10 @@ impl Backing for FileBacking {
                 result => return Ok(result?),
             }
         }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
     }
 
     fn sync(&self) -> io::Result<()> {

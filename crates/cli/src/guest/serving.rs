@@ -202,8 +202,8 @@ fn backing(args: &GuestServeArgs) -> Result<Option<BackingOptions>, Failure> {
     let Some(path) = args.backing.clone() else { return Ok(None) };
     let target = Target::File(path);
     let (size, force) = (args.backing_size.map(|size| size.0), args.force);
-    let plan = BackingPlan { target, far: None, size, raw: false, force, bandwidth: None };
-    let opened = backing::open(&plan, BACKING_LEN, args.limit.map(|limit| limit.0))?;
+    let plan = BackingPlan { target, size, raw: false, force, bandwidth: None };
+    let opened = backing::open(&plan, BACKING_LEN)?;
     Ok(Some(opened.options))
 }
 

@@ -113,7 +113,7 @@ figures! {
 
     gauge spaces: Count, "address spaces", [state(WORK).row("address spaces")];
     gauge managed: Count, "address spaces that pages can leave", [state(WORK).row("  managed")];
-    counter processes_total: Count, "processes that came by fork or exec", [report(WORK)];
+    total processes_total: Count, "processes that came by fork or exec", [report(WORK)];
     counter forks_total: Count, "children of fork that began with closed memory", [];
     counter managed_total: Count, "address spaces whose pages left", [report(WORK)];
     total unmanaged_total: Count, "processes that could not be managed",

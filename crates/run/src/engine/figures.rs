@@ -1,6 +1,5 @@
 //! The figures of the memory side.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use zfold_uffd::page::page_len;
@@ -15,15 +14,16 @@ impl Engine {
     /// Returns the figures.
     pub(crate) fn figures(&self) -> Figures {
         let Shared { budget, counters, .. } = &*self.shared;
-        let (spaces, store) = (self.shared.all(), self.store().stats());
+        let (spaces, store) = (self.shared.books.all(), self.store().stats());
         let bytes = |pages: usize| (pages * page_len()) as u64;
         let (counted, faults) = (counters.read(), self.shared.latency.quantiles());
         let (now, peak) = lock(&self.shared.kinds).bytes();
+        let own_bytes = lock(&self.shared.kinds).own_bytes;
         let [locked_bytes, protected_bytes, left_open_bytes, ..] = now;
         let [.., shared_bytes, file_bytes, page_table_bytes] = now;
         let stored_bytes = self.store().held_bytes();
-        let stored_pages = lock(&self.shared.keys).used() as u64;
-        let unmanaged_total = lock(&self.shared.unmanaged).total();
+        let stored_pages = lock(&self.shared.cold.keys).used() as u64;
+        let unmanaged_total = lock(&self.shared.books.unmanaged).total();
         Figures {
             limit_bytes: bytes(budget.limit()),
             resident_bytes: bytes(budget.charge()),
@@ -36,9 +36,8 @@ impl Engine {
             // Other threads update the peak only now and then.
             peak_stored_pages: counted.peak_stored_pages.max(stored_pages),
             peak_stored_bytes: counted.peak_stored_bytes.max(stored_bytes),
-            waiting_bytes: bytes(lock(&self.shared.swap_cache).pages()),
-            // Relaxed: a figure.
-            own_bytes: self.shared.own_bytes.load(Ordering::Relaxed),
+            waiting_bytes: bytes(lock(&self.shared.cold.swap_cache).pages()),
+            own_bytes,
             backing_bytes: store.backing_bytes,
             backing_used_bytes: store.backing_used_bytes,
             locked_bytes,
@@ -58,6 +57,7 @@ impl Engine {
             fault_p99_ns: faults.p99,
             spaces: spaces.len() as u64,
             managed: spaces.iter().filter(|space| space.is_attached()).count() as u64,
+            processes_total: self.shared.books.total(),
             unmanaged_total,
             ..counted
         }
@@ -73,7 +73,7 @@ impl Engine {
         Report {
             wall,
             figures: self.figures(),
-            unmanaged: lock(&self.shared.unmanaged).listed(),
+            unmanaged: lock(&self.shared.books.unmanaged).listed(),
             fault_latency: self.fault_latency(1),
             fault_quantiles: self.shared.latency.quantiles(),
         }

@@ -9,22 +9,17 @@ mod tests;
 
 pub(crate) use self::store::KEYS;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::num::NonZero;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
-use zfold_store::{Digests, Store};
+use zfold_store::Store;
 
-use crate::cold::copies::Copies;
-use crate::cold::keys::Keys;
-use crate::cold::swap_cache::SwapCache;
-use crate::core::pages::PAYLOADS;
+use crate::cold::Cold;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::faults::ends;
 use crate::faults::{prefetcher, readers};
@@ -39,10 +34,10 @@ use crate::reclaim::evictor::Evictor;
 use crate::reclaim::let_go;
 use crate::shared::Shared;
 use crate::spaces::asked::{PageOut, Task};
+use crate::spaces::books::Books;
 use crate::spaces::budget::Budget;
 use crate::spaces::managed::{Managed, Sharing, lock};
 use crate::spaces::maps::marked_of;
-use crate::spaces::polls::Polls;
 use crate::spaces::signal::Signal;
 use zfold_uffd::page::page_len;
 
@@ -83,38 +78,28 @@ impl Engine {
     pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
         let store = store::prepared(options.store)?;
         let budget = Arc::new(Budget::new(options.limit_bytes, options.urgent));
-        let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
+        let books = Arc::new(Books::new(Arc::clone(&budget))?);
+        let counters = Arc::new(Counters::default());
+        let cold = Cold::new(store, books.clone(), budget.clone(), counters.clone())?;
         let shared = Arc::new(Shared {
+            books,
             budget,
-            store,
+            cold,
             tracing,
-            counters: Counters::default(),
+            counters,
             latency: Histogram::default(),
-            spaces: RwLock::new(BTreeMap::new()),
-            listed: Mutex::default(),
-            ids: AtomicU64::new(0),
-            digests: Digests::new(NonZero::new(keys.into()).ok_or(io::ErrorKind::InvalidInput)?)?,
-            keys: Mutex::new(Keys::new(keys)),
-            copies: Copies::default(),
-            swap_cache: Mutex::new(SwapCache::default()),
-            own_bytes: AtomicU64::new(0),
             pending: Mutex::default(),
             retries: Mutex::default(),
             page_outs: Mutex::default(),
             needed: Mutex::default(),
             work: Mutex::default(),
-            lost: Mutex::default(),
-            starving: Mutex::default(),
             whole: options.whole,
-            unmanaged: Mutex::default(),
             kinds: Mutex::default(),
-            polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
             prefetcher: Signal::default(),
             strangers: Signal::default(),
             compressors: Signal::default(),
-            looks: options.window.end == PageNo::MAX,
             window: options.window,
         });
         // Its threads end when it is dropped, also if one cannot be started.
@@ -123,7 +108,7 @@ impl Engine {
         engine.spawn("evictor", move || evictor.run())?;
         let watcher = Watcher::new(Arc::clone(&engine.shared));
         engine.spawn("watcher", move || watcher.run())?;
-        if engine.shared.looks {
+        if engine.shared.looks() {
             let shared = Arc::clone(&engine.shared);
             engine.spawn("strangers", move || strangers::look(&shared))?;
         }
@@ -141,12 +126,12 @@ impl Engine {
 
     /// Returns the processes that turned out not to be managed since the last call.
     pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
-        lock(&self.shared.unmanaged).untold()
+        lock(&self.shared.books.unmanaged).untold()
     }
 
     /// Returns where the pages go.
     pub(crate) fn store(&self) -> &Store {
-        &self.shared.store
+        &self.shared.cold.store
     }
 
     /// Changes the limit, and wakes the threads that act on it.
@@ -194,7 +179,7 @@ impl Engine {
     /// Returns a space, for tests.
     #[cfg(test)]
     pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
-        self.shared.find(id).expect("it is there")
+        self.shared.books.find(id).expect("it is there")
     }
 
     /// Counts what parent and child share in both until it is measured.
@@ -225,10 +210,10 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 impl Memory for Engine {
     fn exec(&self, pid: i32) -> SpaceId {
-        let managed = self.shared.new_space(pid);
+        let managed = self.shared.books.new_space(pid);
         let id = managed.id;
         lock(&managed.tasks).insert(pid);
-        self.shared.insert(managed);
+        self.shared.books.insert(managed);
         // The first memory comes soon.
         self.shared.watcher.call();
         id
@@ -236,14 +221,14 @@ impl Memory for Engine {
 
     fn found(&self, pid: i32) -> SpaceId {
         let id = self.exec(pid);
-        if let Some(managed) = self.shared.find(id) {
+        if let Some(managed) = self.shared.books.find(id) {
             *lock(&managed.sharing) = Some(Sharing { due: Instant::now(), seen: None });
         }
         id
     }
 
     fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId {
-        let Some(parent) = self.shared.find(parent) else { return self.exec(pid) };
+        let Some(parent) = self.shared.books.find(parent) else { return self.exec(pid) };
         lock(&parent.kept).set_number(None);
         let unclaimed = {
             let mut unclaimed = lock(&parent.unclaimed);
@@ -251,20 +236,20 @@ impl Memory for Engine {
         };
         let (child, is_new) = match unclaimed {
             Some(child) => (child, false),
-            None => (self.shared.new_space(pid), true),
+            None => (self.shared.books.new_space(pid), true),
         };
         child.set_pid(pid);
         lock(&child.tasks).insert(pid);
         self.share(&parent, &child);
         let id = child.id;
         if is_new {
-            self.shared.insert(child);
+            self.shared.books.insert(child);
         }
         id
     }
 
     fn joined(&self, space: SpaceId, thread: i32) {
-        let Some(managed) = self.shared.find(space) else { return };
+        let Some(managed) = self.shared.books.find(space) else { return };
         lock(&managed.tasks).insert(thread);
         lock(&managed.kept).remove(thread);
     }
@@ -274,13 +259,13 @@ impl Memory for Engine {
     }
 
     fn left(&self, space: SpaceId, thread: i32) {
-        let Some(managed) = self.shared.find(space) else { return };
+        let Some(managed) = self.shared.books.find(space) else { return };
         lock(&managed.tasks).remove(&thread);
         lock(&managed.asked_for).remove(&thread);
     }
 
     fn doubt(&self, space: SpaceId) {
-        if let Some(managed) = self.shared.find(space) {
+        if let Some(managed) = self.shared.books.find(space) {
             managed.doubt.store(true, Ordering::Release);
         }
     }
@@ -291,13 +276,13 @@ impl Memory for Engine {
             budget.is_small()
                 || (budget.is_growing() && managed.charged() >= crate::limit::close::close_min())
         };
-        self.shared.find(space).is_some_and(|managed| {
+        self.shared.books.find(space).is_some_and(|managed| {
             managed.may_be_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
         })
     }
 
     fn descriptor(&self, space: SpaceId) -> io::Result<Option<OwnedFd>> {
-        match self.shared.find(space) {
+        match self.shared.books.find(space) {
             Some(managed) => {
                 managed.access().map(crate::spaces::access::Access::duplicate).transpose()
             }
@@ -306,11 +291,11 @@ impl Memory for Engine {
     }
 
     fn is_attached(&self, space: SpaceId) -> bool {
-        self.shared.find(space).is_some_and(|managed| managed.access().is_some())
+        self.shared.books.find(space).is_some_and(|managed| managed.access().is_some())
     }
 
     fn attach(&self, space: SpaceId, mut attached: Attached, ticket: Ticket) {
-        let Some(managed) = self.shared.find(space) else {
+        let Some(managed) = self.shared.books.find(space) else {
             return self.shared.tracing.go_on(ticket);
         };
         // The tracer asks next whether the new space is attached; the rest waits for the helper.
@@ -321,40 +306,39 @@ impl Memory for Engine {
                 return self.shared.tracing.go_on(ticket);
             }
             set_access(&managed, &mut attached);
-            self.shared.polls.add(&managed);
+            self.shared.books.polls.add(&managed);
         }
         let attached = Box::new(attached);
         self.shared.ask(managed, Task::Attached { attached, is_new }, Some(ticket));
     }
 
     fn cannot_attach(&self, space: SpaceId, reason: String) {
-        if let Some(managed) = self.shared.find(space) {
-            self.shared.cannot_attach(&managed, reason);
+        if let Some(managed) = self.shared.books.find(space) {
+            self.shared.books.cannot_attach(&managed, reason);
         }
     }
 
     fn does_without(&self, space: SpaceId, reason: String) {
-        let Some(managed) = self.shared.find(space) else { return };
+        let Some(managed) = self.shared.books.find(space) else { return };
         // Its number may be that of its helper.
         let pid = lock(&managed.tasks).first().copied().unwrap_or(managed.pid());
-        let process = Unmanaged { pid, program: crate::sys::proc::name(pid), reason };
-        lock(&self.shared.unmanaged).add(process);
+        self.shared.books.does_without(pid, reason);
     }
 
     fn stands(&self, space: SpaceId, turn: u64) {
-        if let Some(managed) = self.shared.find(space) {
+        if let Some(managed) = self.shared.books.find(space) {
             managed.stands.store(turn, Ordering::Release);
         }
     }
 
     fn unattached(&self, space: SpaceId) {
-        if let Some(managed) = self.shared.find(space) {
+        if let Some(managed) = self.shared.books.find(space) {
             managed.unattached();
         }
     }
 
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {
-        let Some(managed) = self.shared.find(space) else { return true };
+        let Some(managed) = self.shared.books.find(space) else { return true };
         if managed.access().is_none() || managed.is_dead() {
             return true;
         }
@@ -417,7 +401,7 @@ impl Memory for Engine {
     }
 
     fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket) {
-        match (self.shared.find(parent), self.shared.find(child)) {
+        match (self.shared.books.find(parent), self.shared.books.find(child)) {
             (Some(parent), Some(child)) => {
                 let attached = Box::new(attached);
                 self.shared.ask(parent, Task::Born { child, attached }, Some(ticket));
@@ -427,7 +411,7 @@ impl Memory for Engine {
     }
 
     fn unborn(&self, parent: SpaceId) {
-        if let Some(parent) = self.shared.find(parent) {
+        if let Some(parent) = self.shared.books.find(parent) {
             lock(&parent.kept).set_number(None);
             // The kernel may have reported a child that it abandoned afterwards.
             let unclaimed = std::mem::take(&mut *lock(&parent.unclaimed));
@@ -437,13 +421,13 @@ impl Memory for Engine {
     }
 
     fn visited(&self, space: SpaceId, thread: i32) {
-        if let Some(managed) = self.shared.find(space) {
+        if let Some(managed) = self.shared.books.find(space) {
             lock(&managed.visited).insert(thread);
         }
     }
 
     fn gone(&self, space: SpaceId) {
-        let Some(managed) = self.shared.take(space) else { return };
+        let Some(managed) = self.shared.books.take(space) else { return };
         managed.die();
         // Children that were never claimed are gone, too.
         let unclaimed = std::mem::take(&mut *lock(&managed.unclaimed));
@@ -454,10 +438,10 @@ impl Memory for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for space in self.shared.all().iter() {
+        for space in self.shared.books.all().iter() {
             self.gone(space.id);
         }
-        self.shared.polls.stop();
+        self.shared.books.polls.stop();
         self.shared.evictor.stop();
         self.shared.watcher.stop();
         self.shared.prefetcher.stop();

@@ -68,7 +68,7 @@ pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answ
     answer_told(shared, managed, answers);
     bring_ahead(shared, managed, answers);
     if std::mem::take(&mut answers.told.changed) {
-        shared.polls.changed(managed);
+        shared.books.polls.changed(managed);
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
                 shared.watcher.call();
             }
         }
-        shared.polls.told(managed, fault.thread);
+        shared.books.polls.told(managed, fault.thread);
     }
     answers.told.finish(shared);
 }
@@ -193,7 +193,7 @@ fn serve_locked(
         Answer::Cached(run, slot) => {
             // The lock ensures that a batch is not retired while a page is in it, except batches of
             // a space that is gone, for whose faults no thread waits.
-            let found = lock(&shared.swap_cache).find(slot);
+            let found = lock(&shared.cold.swap_cache).find(slot);
             let Some((batch, at)) = found else { return Served::Done };
             // Only from this batch: the slots of another may follow.
             let start = page - at.min(page - run.start);
@@ -232,7 +232,7 @@ fn fill(
     let page = filling.page;
     let mut part = filling.pages.clone();
     // Pages that come one by one benefit more from the room that copies would take.
-    let keeps = part.len() > 1 && shared.copies.keeps(&shared.budget, space.reach(page));
+    let keeps = part.len() > 1 && shared.cold.keeps(space.reach(page));
     let refused = loop {
         let (done, refused) = op(&part);
         let reached = part.start + done;
@@ -266,7 +266,7 @@ fn fill(
 /// Reads pages from the store; returns whether that could be done.
 pub(super) fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
     for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(page_len())) {
-        match shared.store.load(u64::from(key), bytes) {
+        match shared.cold.store.load(u64::from(key), bytes) {
             Ok(true) => {}
             Ok(false) => unreachable!("a key in use holds a page"),
             Err(error) => {
@@ -336,7 +336,7 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
         let is_read = read(shared, &loads, buffer);
         let mut space = managed.lock();
         space.end_load(number, &mut told.released);
-        let keeps = shared.copies.keeps(&shared.budget, space.reach(page));
+        let keeps = shared.cold.keeps(space.reach(page));
         let read = Ahead { loads: &loads, buffer, keeps };
         if !is_read || !fill_ahead(shared, access, &mut space, &read, &mut told.released) {
             break;

@@ -36,7 +36,7 @@ const END: usize = 1 << 56;
 
 /// The thread of `ticket` is about to end; see [`crate::link::Memory::ends`]. Does not wait.
 pub(crate) fn begin(shared: &Shared, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
-    let Some(managed) = shared.find(space) else { return true };
+    let Some(managed) = shared.books.find(space) else { return true };
     if managed.access().is_none() || managed.is_dead() {
         return true;
     }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::core::ranges::{Pages, page_of};
 use crate::core::space::{Released, Space};
+use crate::link::SpaceId;
 use crate::shared::Shared;
 use crate::spaces::access::Access;
 use crate::spaces::asked::Fault;
@@ -31,7 +32,7 @@ impl Told {
     /// Finishes all but the faults; without the lock of the space.
     pub(crate) fn finish(&mut self, shared: &Shared) {
         if !self.released.is_empty() {
-            shared.release(&self.released);
+            shared.cold.release(&self.released);
             self.released.clear();
         }
     }
@@ -66,14 +67,14 @@ pub(crate) fn read(
             if matches!(event, Event::Forked(_))
                 && let Event::Forked(uffd) = std::mem::replace(event, Event::Other)
             {
-                let child = shared.new_space(0);
+                let child = shared.books.new_space(0);
                 child.set_access(Access::new(uffd));
                 born.push((at, child));
             }
         }
         let births: VecDeque<_> = born.iter().map(|(at, child)| (*at, child.lock())).collect();
         for (_, child) in &born {
-            shared.insert(Arc::clone(child));
+            shared.books.insert(Arc::clone(child));
             unclaimed.push(Arc::clone(child));
         }
         (count, births)
@@ -83,7 +84,7 @@ pub(crate) fn read(
         if births.front().is_some_and(|(birth, _)| *birth == at)
             && let Some((_, mut child)) = births.pop_front()
         {
-            shared.flush(managed.id, space);
+            flush(shared, managed.id, space);
             *child = copy_of(shared, space);
             shared.counters.forks_total.add(1);
         }
@@ -99,7 +100,7 @@ pub(crate) fn read(
             }
             Event::Moved { from, to, len } => {
                 let from = pages(&(from..from + len));
-                let cache = lock(&shared.swap_cache);
+                let cache = lock(&shared.cold.swap_cache);
                 let released = space.moved(&from, page_of(to), |slot, to| cache.moved(slot, to));
                 drop(cache);
                 told.released.extend(released);
@@ -120,8 +121,15 @@ fn pages(range: &std::ops::Range<usize>) -> Pages {
     page_of(range.start)..range.end.div_ceil(zfold_uffd::page::page_len())
 }
 
+/// Stores the pages that the swap cache has of a space, before a child shares them.
+pub(crate) fn flush(shared: &Shared, id: SpaceId, space: &mut Held<'_>) {
+    if let Err(why) = shared.cold.flush(id, space) {
+        shared.tracing.end(why);
+    }
+}
+
 /// The space of a child, as it is now. Its keys are shared.
 pub(crate) fn copy_of(shared: &Shared, space: &Held<'_>) -> Space {
-    let mut keys = lock(&shared.keys);
+    let mut keys = lock(&shared.cold.keys);
     space.fork(|key| keys.share(key))
 }

@@ -89,7 +89,7 @@ enum Step {
 
 /// Brings in the next pages of a call.
 fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
-    let Some(managed) = shared.find(needed.space) else { return Step::Over };
+    let Some(managed) = shared.books.find(needed.space) else { return Step::Over };
     let (Some(access), false) = (managed.access(), managed.is_dead()) else { return Step::Over };
     let room = shared.budget.room_ahead();
     if room == 0 {
@@ -102,7 +102,9 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
         Away::None => None,
         Away::Cached(pages, slot) => {
             // The lock ensures that a batch is not retired while a page is in it.
-            let Some((batch, at)) = lock(&shared.swap_cache).find(slot) else { return Step::Over };
+            let Some((batch, at)) = lock(&shared.cold.swap_cache).find(slot) else {
+                return Step::Over;
+            };
             // Only from this batch: the slots of another may follow.
             let len = pages.len().min(batch.len() - at);
             (needed.pages.start, needed.left) =
@@ -135,7 +137,7 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
         }
     };
     drop(space);
-    shared.release(&released);
+    shared.cold.release(&released);
     match refused {
         None => Step::Done,
         Some(Refused::Again) => {
@@ -157,7 +159,7 @@ fn fill(
     released: &mut Released,
 ) -> Option<Refused> {
     // Of no sequence that could be known to be longer than the limit.
-    let keeps = shared.copies.keeps(&shared.budget, 0);
+    let keeps = shared.cold.keeps(0);
     let mut most = bytes.len() / page_len();
     while !bytes.is_empty() {
         let (mut done, refused) = access.copy(first, &bytes[..bytes.len().min(most * page_len())]);

@@ -30,9 +30,9 @@ const KNOWN: usize = 8;
 /// # Errors
 /// The system starts no thread; those that were started run until [`Polls::stop`].
 pub(crate) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
-    for at in 0..shared.polls.polls.len() {
+    for at in 0..shared.books.polls.polls.len() {
         let shared = Arc::clone(shared);
-        let name = format!("reader-{}", shared.polls.polls[at].cpu);
+        let name = format!("reader-{}", shared.books.polls.polls[at].cpu);
         let run = move || read(&shared, at);
         threads.push(thread::Builder::new().name(name).stack_size(256 << 10).spawn(run)?);
     }
@@ -40,7 +40,7 @@ pub(crate) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> 
 }
 
 fn read(shared: &Arc<Shared>, at: usize) {
-    let polls = &shared.polls;
+    let polls = &shared.books.polls;
     pin(polls.polls[at].cpu);
     crate::sys::urgency::be_urgent();
     let mut answers = Answers::new();
@@ -80,7 +80,7 @@ impl Known {
         if managed.as_ref().is_some_and(|managed| !managed.is_dead()) {
             return managed;
         }
-        let managed = shared.find(id)?;
+        let managed = shared.books.find(id)?;
         self.spaces[self.next] = (id.0, Arc::downgrade(&managed));
         self.next = (self.next + 1) % KNOWN;
         Some(managed)

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::options::Kind;
@@ -49,7 +48,8 @@ impl Looks {
         }
         look_at_own(shared);
         let limit = (shared.budget.limit() * page_len()) as u64;
-        let mut all: Vec<Seen> = shared.all().iter().filter_map(|space| seen(space)).collect();
+        let mut all: Vec<Seen> =
+            shared.books.all().iter().filter_map(|space| seen(space)).collect();
         let [shares, files] = [Kind::Shared, Kind::File].map(|kind| kind as usize);
         let both: u64 = all.iter().map(|one| one.bytes[shares] + one.bytes[files]).sum();
         if all.len() > 1 && both >= limit / MUCH {
@@ -66,11 +66,11 @@ impl Looks {
 /// Measures what this process has besides pages of the program.
 fn look_at_own(shared: &Shared) {
     // What is compressed meanwhile counts as neither.
-    let pages = (lock(&shared.swap_cache).pages() * page_len()) as u64 + shared.store.held_bytes();
+    let pages = (lock(&shared.cold.swap_cache).pages() * page_len()) as u64
+        + shared.cold.store.held_bytes();
     let Ok(rollup) = fs::read_to_string("/proc/self/smaps_rollup") else { return };
     let own = (proc::kib(&rollup, "Anonymous:").unwrap_or(0) << 10).saturating_sub(pages);
-    // Relaxed: a figure.
-    shared.own_bytes.store(own, Ordering::Relaxed);
+    lock(&shared.kinds).own_bytes = own;
     shared.counters.peak_own_bytes.raise(own);
 }
 

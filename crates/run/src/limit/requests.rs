@@ -10,7 +10,7 @@ use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
 use crate::core::space::Helpers;
 use crate::faults::answer::{Answers, answer_told, bring_in};
 use crate::faults::ends;
-use crate::faults::messages::{copy_of, drain};
+use crate::faults::messages::{copy_of, drain, flush};
 use crate::limit::close::{Rest, closable, close, close_open, close_rest};
 use crate::link::{Attached, Request, Ticket};
 use crate::shared::Shared;
@@ -42,7 +42,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
         Task::Born { child, attached } => born(shared, &managed, &child, *attached, answers),
         Task::Unborn => {
             let released = managed.lock().release();
-            shared.release(&released);
+            shared.cold.release(&released);
         }
         Task::Gone => bury(shared, &managed),
     }
@@ -113,7 +113,7 @@ fn now_attached(
             shared.end_helper(managed, &error);
         }
         Err(error) => {
-            shared.cannot_attach(managed, error.to_string());
+            shared.books.cannot_attach(managed, error.to_string());
             shared.tracing.tell();
         }
     }
@@ -275,7 +275,7 @@ fn hold(
 ) {
     let mut space = managed.lock();
     space.hold();
-    shared.flush(managed.id, &mut space);
+    flush(shared, managed.id, &mut space);
     drop(space);
     match pages {
         Some(pages) => {
@@ -312,7 +312,7 @@ fn born(
     // References of the child, like those of its table.
     let arrivals = space.arrivals().to_vec();
     {
-        let mut keys = lock(&shared.keys);
+        let mut keys = lock(&shared.cold.keys);
         arrivals.iter().for_each(|&(_, key)| keys.share(key));
     }
     answers.told.released.extend(space.release());
@@ -348,7 +348,7 @@ fn born(
     shared.counters.forks_total.add(1);
     child.was_attached.store(true, Ordering::Relaxed);
     shared.counters.managed_total.add(1);
-    shared.polls.add(child);
+    shared.books.polls.add(child);
     answer_told(shared, parent, answers);
 }
 
@@ -392,7 +392,7 @@ pub(crate) fn set_access(managed: &Managed, attached: &mut Attached) {
 /// Releases all that is kept for a space that is gone.
 fn bury(shared: &Shared, managed: &Arc<Managed>) {
     managed.die();
-    shared.polls.remove(managed);
+    shared.books.polls.remove(managed);
     // The last actions of its threads may not have been reported.
     let mut space = managed.lock();
     let released = space.forget_all();
@@ -400,8 +400,8 @@ fn bury(shared: &Shared, managed: &Arc<Managed>) {
     managed.seen(0);
     managed.set_credit(0);
     *lock(&managed.sharing) = None;
-    shared.release(&released);
-    lock(&shared.starving).gone(managed.id);
+    shared.cold.release(&released);
+    lock(&shared.cold.starving).gone(managed.id);
     shared.evictor.call();
 }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::limit::looks::Looks;
-use crate::options::Unmanaged;
 use crate::shared::Shared;
 use crate::spaces::managed::lock;
 use crate::sys::proc::{self, Status};
@@ -42,8 +41,7 @@ pub(crate) fn look(shared: &Arc<Shared>) {
         let now = strangers(shared);
         for &pid in now.intersection(&seen) {
             if told.insert(pid) {
-                let (program, reason) = (proc::name(pid), REASON.to_owned());
-                lock(&shared.unmanaged).add(Unmanaged { pid, program, reason });
+                shared.books.does_without(pid, REASON.to_owned());
                 shared.tracing.tell();
             }
         }
@@ -56,7 +54,7 @@ pub(crate) fn look(shared: &Arc<Shared>) {
 
 /// Returns the untraced children of all threads, and of this process for orphans.
 fn strangers(shared: &Shared) -> HashSet<i32> {
-    let spaces = shared.all();
+    let spaces = shared.books.all();
     let tasks = spaces.iter().flat_map(|managed| lock(&managed.tasks).clone());
     let own = proc::threads(std::process::id() as i32).unwrap_or_default();
     tasks.chain(own).flat_map(proc::children).filter(|&pid| is_untraced(pid)).collect()

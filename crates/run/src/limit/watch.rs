@@ -157,21 +157,21 @@ impl Watcher {
     /// Looks at all spaces; returns when to look again.
     fn look(&mut self) -> Duration {
         let (shared, began) = (Arc::clone(&self.shared), Instant::now());
-        let spaces = shared.all();
+        let spaces = shared.books.all();
         self.statms.keep(&spaces);
         let turn = turn(&spaces, &mut self.looked);
         for managed in &turn {
-            let pages = if shared.looks { self.statms.pages_of(managed) } else { 0 };
+            let pages = if shared.looks() { self.statms.pages_of(managed) } else { 0 };
             managed.seen(pages);
         }
-        let mut seen = lock(&shared.swap_cache).pages();
+        let mut seen = lock(&shared.cold.swap_cache).pages();
         let mut immovable = 0;
         for managed in spaces.iter() {
             seen += managed.last_seen();
             immovable += managed.immovable();
         }
         // Pages that were asked for have left the store.
-        shared.budget.set_held(shared.store.held_bytes());
+        shared.budget.set_held(shared.cold.store.held_bytes());
         if shared.budget.is_high_without_credit() {
             take_copies_off(&turn, &spaces);
         }

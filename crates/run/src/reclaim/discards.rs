@@ -50,7 +50,7 @@ impl Waits {
     pub(crate) fn look(&mut self, shared: &Shared) -> bool {
         let mut over = false;
         self.0.retain_mut(|wait| {
-            let Some(managed) = shared.find(wait.space) else { return false };
+            let Some(managed) = shared.books.find(wait.space) else { return false };
             if wait.next <= Instant::now() {
                 wait.next = Instant::now() + LOOK;
                 let visited = std::mem::take(&mut *lock(&managed.visited));

@@ -18,6 +18,7 @@ use crate::link::SpaceId;
 use crate::reclaim::again::Again;
 use crate::reclaim::discards::Waits;
 use crate::reclaim::let_go::{self, retire, wait_for_others};
+use crate::reclaim::lost::LostSpaces;
 use crate::reclaim::mover::batch_max;
 use crate::shared::Shared;
 use crate::spaces::access::Refused;
@@ -52,6 +53,8 @@ pub(crate) struct Evictor {
     /// Pages that the swap cache may hold above its size while other threads help to compress.
     pub(crate) ahead: usize,
     waits: Waits,
+    /// Spaces that have lost pages.
+    pub(super) lost: LostSpaces,
     /// The space whose sharing was measured last, and when the next round may begin.
     pub(super) measured: SpaceId,
     pub(super) next_measure: Instant,
@@ -70,6 +73,7 @@ impl Evictor {
             victims: Vec::new(),
             shared_out: Vec::new(),
             waits: Waits::default(),
+            lost: LostSpaces::default(),
             measured: SpaceId(0),
             next_measure: Instant::now(),
             again: Again::default(),
@@ -87,7 +91,7 @@ impl Evictor {
             self.try_again();
             self.waits.look(&self.shared);
             let busy = self.measure_sharing() | !self.waits.is_empty();
-            self.shared.check_lost();
+            self.lost.check(&self.shared);
             debug_assert!(self.answers.are_given());
             if exhausted {
                 // Each fault wakes the evictor now, and would find the same as just now.
@@ -211,14 +215,14 @@ impl Evictor {
         if !self.may_evict(if pressed { self.ahead } else { 0 }) && retire(&self.shared) {
             return true;
         }
-        let spaces = self.shared.all();
+        let spaces = self.shared.books.all();
         let attached = attached(&spaces);
         self.look_at_doomed(&spaces, DOOMED_MIN)
             || self.evict(&spaces)
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
-            || self.shared.drop_copies(batch_max(), true) > 0
+            || self.shared.cold.drop_copies(batch_max(), true) > 0
             || (self.shared.budget.is_high()
                 && (self.waits.rest() || self.rest_without(&spaces, attached)))
     }
@@ -245,11 +249,11 @@ impl Evictor {
     /// Returns whether the swap cache has room; it may hold `ahead` pages more than without
     /// pressure, which helper threads are called to compress.
     pub(crate) fn may_evict(&self, ahead: usize) -> bool {
-        let cache = lock(&self.shared.swap_cache).pages();
-        if ahead > 0 && cache > self.shared.swap_cache_max() {
+        let cache = lock(&self.shared.cold.swap_cache).pages();
+        if ahead > 0 && cache > self.shared.cold.swap_cache_max() {
             self.shared.compressors.call();
         }
-        cache <= self.shared.swap_cache_max() + ahead
+        cache <= self.shared.cold.swap_cache_max() + ahead
     }
 
     /// Advances the hand until it has found pages that leave; returns whether any left.
@@ -266,7 +270,8 @@ impl Evictor {
         }
         // Pages that leave go to the swap cache first, and free no memory until they are
         // compressed.
-        let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
+        let wanted =
+            self.shared.budget.excess().clamp(32, self.shared.cold.swap_cache_max().max(32));
         let mut passes = 0;
         while passes < full.len() * Haste::ROUNDS {
             let managed = full[at];

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(20);
 impl Evictor {
     /// Returns the time until pages may have to be retried; `None` if there are none.
     pub(crate) fn until_try(&self) -> Option<Duration> {
-        self.shared.all().iter().any(|managed| managed.fixed() > 0).then(|| {
+        self.shared.books.all().iter().any(|managed| managed.fixed() > 0).then(|| {
             let until = self.again.due.saturating_duration_since(Instant::now());
             if self.shared.budget.is_above() { until } else { until.max(LOOK) }
         })
@@ -36,12 +36,12 @@ impl Evictor {
         if !budget.is_above() || !self.again.is_due(budget.limit()) {
             return false;
         }
-        if self.shared.all().iter().all(|managed| managed.fixed() == 0) {
+        if self.shared.books.all().iter().all(|managed| managed.fixed() == 0) {
             return false;
         }
         let began = Instant::now();
         let (mut out, mut late) = (0, 0);
-        for managed in self.shared.all().iter() {
+        for managed in self.shared.books.all().iter() {
             if !managed.is_attached() || managed.fixed() == 0 {
                 continue;
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::ranges::PageNo;
 use crate::reclaim::evictor::Evictor;
-use crate::shared::RELATIVES;
+use crate::spaces::books::RELATIVES;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::measure_shared;
 
@@ -27,7 +27,7 @@ impl Evictor {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        for other in shared.sharing_with(managed.id, Managed::is_attached) {
+        for other in shared.books.sharing_with(managed.id, Managed::is_attached) {
             self.reconcile(&other);
             self.move_out(&other, None, |space, kept, victims| {
                 let leaves = |page: &PageNo| space.may_leave(*page) && !kept(*page);
@@ -48,7 +48,7 @@ impl Evictor {
         if turn < self.next_measure {
             return true;
         }
-        let spaces = self.shared.all();
+        let spaces = self.shared.books.all();
         let next = spaces.partition_point(|managed| managed.id <= self.measured);
         let (mut to_come, is_many) = (false, spaces.len() > RELATIVES);
         for managed in spaces[next..].iter().chain(&spaces[..next]) {

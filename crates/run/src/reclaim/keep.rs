@@ -39,7 +39,7 @@ pub(crate) fn settle(
     shared.budget.left(moved.pages.len());
     shared.budget.change(0, moved.pages.len());
     let pages = moved.pages.clone();
-    let batch = lock(&shared.swap_cache).push(managed.id, moved.pages);
+    let batch = lock(&shared.cold.swap_cache).push(managed.id, moved.pages);
     for (at, &page) in pages.iter().enumerate() {
         space.set(page, Page::Cached(batch.slot(at)));
     }

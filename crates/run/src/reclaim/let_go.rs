@@ -33,9 +33,9 @@ pub(crate) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> 
         let name = format!("compressor-{number}");
         let help = move || {
             while !shared.compressors.wait(IDLE) {
-                while lock(&shared.swap_cache).pages() > shared.swap_cache_max() && retire(&shared)
-                {
-                }
+                while lock(&shared.cold.swap_cache).pages() > shared.cold.swap_cache_max()
+                    && retire(&shared)
+                {}
             }
         };
         threads.push(thread::Builder::new().name(name).spawn(help)?);
@@ -50,17 +50,17 @@ fn helpers() -> usize {
 
 /// Returns how many pages the swap cache may hold above its size, so that all threads have work.
 pub(crate) fn ahead(shared: &Shared) -> usize {
-    (2 * batch_max() * helpers()).min(shared.swap_cache_max())
+    (2 * batch_max() * helpers()).min(shared.cold.swap_cache_max())
 }
 
 /// Compresses the oldest batch that no other thread compresses; returns whether there was one.
 /// Where room is tight, it comes back with each part of the batch.
 pub(crate) fn retire(shared: &Shared) -> bool {
     // It would find no room.
-    if lock(&shared.starving).is_waiting() {
+    if lock(&shared.cold.starving).is_waiting() {
         return false;
     }
-    let Some(batch) = lock(&shared.swap_cache).take() else {
+    let Some(batch) = lock(&shared.cold.swap_cache).take() else {
         return false;
     };
     let is_tight = shared.budget.is_tight();
@@ -69,25 +69,37 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     for start in (batch.given()..batch.len()).step_by(at_once) {
         let part = start..batch.len().min(start + at_once);
         // Nobody wants pages of a space that is gone.
-        let Some(managed) = shared.find(batch.space) else { break };
-        if shared.store_part(&batch, &part, &managed).is_err() {
-            lock(&shared.swap_cache).give_up(batch);
+        let Some(managed) = shared.books.find(batch.space) else { break };
+        let turn = lock(&shared.cold.starving).turn();
+        if let Err(why) = shared.cold.store_part(&batch, &part, &managed) {
+            starve(shared, turn, why);
+            lock(&shared.cold.swap_cache).give_up(batch);
             return false;
         }
         if is_tight {
-            SwapCache::give_back(&shared.swap_cache, &batch, &part);
+            SwapCache::give_back(&shared.cold.swap_cache, &batch, &part);
             count(shared, part.len());
         }
     }
-    let pages = lock(&shared.swap_cache).retire(batch);
+    let pages = lock(&shared.cold.swap_cache).retire(batch);
     count(shared, pages);
     true
 }
 
+/// A page that must leave found no room: a process is ended, or the tree. It was tried in this turn
+/// ([`Starving::turn`](crate::cold::starving::Starving::turn)).
+fn starve(shared: &Shared, turn: u64, why: String) {
+    if shared.whole {
+        return shared.tracing.end(why);
+    }
+    lock(&shared.cold.starving).want(turn, why);
+    shared.evictor.call();
+}
+
 /// So many pages of the swap cache are in the store, or elsewhere.
 fn count(shared: &Shared, pages: usize) {
-    let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
-    shared.budget.set_copy_bytes(copy_bytes(&shared.store));
+    let (stored, bytes) = (lock(&shared.cold.keys).used() as u64, shared.cold.store.held_bytes());
+    shared.budget.set_copy_bytes(copy_bytes(&shared.cold.store));
     // Before the pages no longer count, so that no fault takes the room of both.
     shared.budget.set_held(bytes);
     shared.budget.change(pages, 0);
@@ -97,7 +109,7 @@ fn count(shared: &Shared, pages: usize) {
 
 /// Waits a moment for batches that other threads compress; returns whether there were any.
 pub(crate) fn wait_for_others(shared: &Shared) -> bool {
-    let waits = lock(&shared.swap_cache).is_in_work();
+    let waits = lock(&shared.cold.swap_cache).is_in_work();
     if waits {
         thread::sleep(MOMENT);
     }

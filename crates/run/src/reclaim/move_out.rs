@@ -73,7 +73,7 @@ impl Evictor {
         }
         drop(helper);
         let out = taken.unwrap_or_else(|error| {
-            shared.lost(managed, &error);
+            self.lost.add(managed, &error);
             0
         });
         answer_told(&shared, managed, &mut self.answers);

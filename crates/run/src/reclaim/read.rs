@@ -49,7 +49,7 @@ fn bytes_of(
     Out { batch: _, places, orphaned }: &Out,
 ) -> io::Result<Bytes> {
     let helper = current.as_mut().expect("what has moved pages out is not dropped before");
-    let mut bytes = lock(&shared.swap_cache).buffer();
+    let mut bytes = lock(&shared.cold.swap_cache).buffer();
     let mut ended = Ok(());
     if !orphaned {
         match by_helper(helper, places, &mut bytes) {

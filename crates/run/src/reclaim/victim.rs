@@ -16,7 +16,7 @@
 //! - V5: the whole tree ends instead if the victim is the program itself, if there is none, and
 //!   where it was asked for (`Shared::whole`).
 //!
-//! [`Starving`]: crate::spaces::starving::Starving
+//! [`Starving`]: crate::cold::starving::Starving
 
 use std::sync::Arc;
 use std::thread;
@@ -37,17 +37,17 @@ impl Evictor {
     /// moment's wait.
     pub(super) fn starves(&self) -> bool {
         let shared = &self.shared;
-        let wanted = lock(&shared.starving).take();
+        let wanted = lock(&shared.cold.starving).take();
         if let Some((why, but)) = wanted {
             match largest(shared, &but) {
                 Some(victim) => {
-                    lock(&shared.starving).chosen(victim.id);
+                    lock(&shared.cold.starving).chosen(victim.id);
                     shared.tracing.end_victim(victim.id, why);
                 }
                 None => shared.tracing.end(why),
             }
         }
-        let waits = lock(&shared.starving).is_waiting();
+        let waits = lock(&shared.cold.starving).is_waiting();
         if waits {
             thread::sleep(MOMENT);
         }
@@ -60,7 +60,7 @@ fn largest(shared: &Shared, but: &[SpaceId]) -> Option<Arc<Managed>> {
     let lives = |managed: &&Arc<Managed>| {
         !managed.is_dead() && !but.contains(&managed.id) && !lock(&managed.tasks).is_empty()
     };
-    shared.all().iter().filter(lives).max_by_key(|managed| frees(shared, managed)).cloned()
+    shared.books.all().iter().filter(lives).max_by_key(|managed| frees(shared, managed)).cloned()
 }
 
 /// Returns about how many bytes the end of a space frees.
@@ -70,10 +70,10 @@ fn largest(shared: &Shared, but: &[SpaceId]) -> Option<Arc<Managed>> {
 fn frees(shared: &Shared, managed: &Managed) -> usize {
     let (mut pages, mut bytes) = (managed.charged().saturating_sub(managed.credit()), 0);
     let space = managed.lock();
-    let keys = lock(&shared.keys);
+    let keys = lock(&shared.cold.keys);
     space.for_each(|_, state| match state {
         Page::Stored(key) if !keys.is_shared(key) => {
-            bytes += shared.store.payload_len(u64::from(key));
+            bytes += shared.cold.store.payload_len(u64::from(key));
         }
         Page::Cached(_) => pages += 1,
         _ => {}

@@ -1,4 +1,4 @@
-//! Work that threads of the memory side leave to each other.
+//! Work that threads of the memory side leave to each other, and the boxes that it lies in.
 
 use std::sync::Arc;
 use std::time::Instant;

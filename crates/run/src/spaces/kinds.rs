@@ -30,6 +30,8 @@ pub(crate) struct Kinds {
     /// Looks in a row that found much of each kind.
     much: [u32; Kind::ALL.len()],
     untold: Vec<Staying>,
+    /// What this process had besides pages of the program when it was looked at last.
+    pub own_bytes: u64,
 }
 
 impl Kinds {

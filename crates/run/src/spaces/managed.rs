@@ -8,8 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
+
+use zfold_pool::sound;
 
 use crate::core::kept::Kept;
 use crate::core::pages::Counts;
@@ -159,7 +161,7 @@ impl Chargeable {
 
 /// Takes a lock; a thread that panicked under it left the guarded state usable, or ended the tree.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    sound(mutex.lock())
 }
 
 impl Managed {

@@ -9,13 +9,13 @@
 //! | `access`, `helper`, `staging` | how pages are filled in, and moved out |
 //! | `bytes` | bytes of pages on their way out |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
-//! | `starving` | pages that found no room, and the process that ends for that |
 //! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
 //! | `maps` | what `/proc` says of a space |
-//! | `refusals` | spaces that cannot be managed |
+//! | `books`, `refusals` | which spaces there are, and which processes cannot be managed |
 
 pub(crate) mod access;
 pub(crate) mod asked;
+pub(crate) mod books;
 pub(crate) mod budget;
 pub(crate) mod bytes;
 pub(crate) mod helper;
@@ -26,4 +26,3 @@ pub(crate) mod polls;
 pub(crate) mod refusals;
 pub(crate) mod signal;
 pub(crate) mod staging;
-pub(crate) mod starving;

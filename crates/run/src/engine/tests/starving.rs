@@ -46,7 +46,7 @@ fn what_finds_no_room_waits_for_one_victim_and_loses_nothing() {
         assert!(!fills.is_finished(), "it waits");
         // There is room, as if another victim were gone.
         world.limit_store(64 * MIB);
-        lock(&world.engine.shared.starving).gone(world.space);
+        lock(&world.engine.shared.cold.starving).gone(world.space);
         world.engine.shared.evictor.call();
         fills.join().unwrap();
     });

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use zfold_store::{Digest, StoreError};
 
+use crate::cold::Cold;
 use crate::cold::swap_cache::Batch;
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::PageNo;
 use crate::core::space::{Released, Space};
 use crate::link::SpaceId;
-use crate::shared::Shared;
 use crate::spaces::managed::{Held, Managed, lock};
 use zfold_uffd::page::is_zero;
 
@@ -58,17 +58,17 @@ fn live(batch: &Batch, part: &Range<usize>, space: &Space) -> Vec<Live> {
     live.map(|at| Live { at, copy: space.copy(batch.owner(at)) }).collect()
 }
 
-impl Shared {
+impl Cold {
     /// Stores the pages of a part of a batch that are still in it, so that none is left there.
     ///
     /// # Errors
-    /// The store takes no more pages. They stay, and the evictor ends a process.
+    /// The store takes no more pages, for this reason. They stay.
     pub(crate) fn store_part(
         &self,
         batch: &Batch,
         part: &Range<usize>,
         managed: &Managed,
-    ) -> Result<(), ()> {
+    ) -> Result<(), String> {
         self.make_room();
         // Its bytes may still be on their way, and a wait under the lock would hold up faults.
         if batch.is_lost() {
@@ -79,15 +79,13 @@ impl Shared {
             if live.is_empty() {
                 return Ok(());
             }
-            let turn = lock(&self.starving).turn();
             let mut twins = self.twins(batch, &live, managed);
             let drop_copies = || self.drop_copies(DROPPED, true) > 0;
             let put = match self.put(batch, &live, &twins, false, drop_copies) {
                 Ok(put) => put,
                 Err(error) => {
                     self.release_keys(twins.into_values());
-                    self.starve(turn, self.cannot_store(error));
-                    return Err(());
+                    return Err(self.cannot_store(error));
                 }
             };
             // The others were taken in vain.
@@ -110,7 +108,7 @@ impl Shared {
         if !managed.shares() {
             return twins;
         }
-        for other in self.sharing_with(managed.id, |_| true) {
+        for other in self.books.sharing_with(managed.id, |_| true) {
             let space = other.lock();
             for &Live { at, .. } in live.iter().filter(|live| live.copy.is_none()) {
                 if !twins.contains_key(&at)
@@ -126,9 +124,12 @@ impl Shared {
 
     /// Stores the pages that the swap cache has of a space, under its lock; beyond the limit of the
     /// store, if need be: a child of fork cannot wait for them there.
-    pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
+    ///
+    /// # Errors
+    /// One of them cannot be stored, for this reason.
+    pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) -> Result<(), String> {
         if space.counts().cached == 0 {
-            return;
+            return Ok(());
         }
         let batches = lock(&self.swap_cache).of(id);
         for batch in batches.iter().filter(|batch| !batch.is_lost()) {
@@ -142,16 +143,15 @@ impl Shared {
                 };
                 // A look at others would need their locks.
                 let twins = BTreeMap::new();
-                let put = match self.put(batch, &live, &twins, true, drop_copies) {
-                    Ok(put) => put,
-                    Err(error) => return self.tracing.end(self.cannot_store(error)),
-                };
+                let put = self.put(batch, &live, &twins, true, drop_copies);
+                let put = put.map_err(|error| self.cannot_store(error))?;
                 let mut released = Released::new();
                 let unused = self.settle(batch, &live, &put, space, &mut released);
                 self.release(&released);
                 self.release_keys(unused.into_iter());
             }
         }
+        Ok(())
     }
 
     /// Records where the store has the pages of a batch; a page whose copy was to be kept and is
@@ -294,7 +294,7 @@ impl Shared {
     /// many.
     pub(crate) fn drop_copies(&self, most: usize, waits: bool) -> usize {
         let mut left = most;
-        for managed in self.all().iter() {
+        for managed in self.books.all().iter() {
             if left == 0 || self.budget.copies() == 0 {
                 break;
             }

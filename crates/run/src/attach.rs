@@ -11,10 +11,9 @@ use crate::manage::{self, RunError};
 use crate::options::{Event, Report};
 use crate::permission::Access;
 use crate::running::{Refused, Running};
-use crate::sys::proc;
 use crate::sys::process::remedy;
+use crate::trace::Handle;
 use crate::trace::begin::{NotFollowed, trace_running};
-use crate::trace::{Handle, News};
 
 /// Processes that already run and are to get a limit, together with their descendants.
 #[derive(Debug)]
@@ -65,14 +64,7 @@ pub fn attach(
     let mut on_news = |news| {
         memory.newly_unmanaged().into_iter().for_each(|process| tell(Event::Unmanaged(process)));
         memory.newly_staying().into_iter().for_each(|staying| tell(Event::Stays(staying)));
-        match news {
-            News::Caught { processes, threads } => tell(Event::Caught { processes, threads }),
-            News::TracesItself(pid) => tell(Event::TracesItself(pid, proc::name(pid))),
-            News::NoRoom(pid, why) => tell(Event::NoRoom(pid, proc::name(pid), why)),
-            News::Killed(pid) => tell(Event::Killed(pid, proc::name(pid))),
-            // No process is the main one.
-            News::Refused | News::Started(_) | News::Stopped | News::GoesOn | News::Ended(_) => {}
-        }
+        manage::event(news).into_iter().for_each(&mut tell);
     };
     let side = Arc::clone(&memory) as _;
     match trace_running(&running, side, &handle, access.clone(), &mut on_news) {

@@ -131,10 +131,8 @@ impl Control {
             // Nothing more leaves: the rest is in use, or cannot leave.
             let is_still = now.resident_bytes >= resident && now.evictions_total == evicted;
             (resident, evicted) = (now.resident_bytes, now.evictions_total);
-            if resident <= least || (is_still && began.elapsed() > LOOK * 25) {
-                break;
-            }
-            if began.elapsed() > PAGE_OUT_MAX {
+            let most = if is_still { LOOK * 25 } else { PAGE_OUT_MAX };
+            if resident <= least || began.elapsed() > most {
                 break;
             }
         }

@@ -15,6 +15,7 @@ use crate::options::{Event, Exit, Report, RunOptions, Unmanaged};
 use crate::permission::Access;
 use crate::running::Refused;
 use crate::sys;
+use crate::sys::proc::name;
 use crate::sys::process::remedy;
 use crate::sys::urgency::may_be_urgent;
 use crate::trace::{self, Handle, News, Program, begin};
@@ -53,19 +54,10 @@ pub fn manage(
                 tell(Event::Unmanaged(unmanaged));
             }
             memory.newly_staying().into_iter().for_each(|staying| tell(Event::Stays(staying)));
-            match news {
-                News::Refused | News::Caught { .. } => {}
-                News::Started(pid) => tell(Event::Started(pid)),
-                News::TracesItself(pid) => tell(Event::TracesItself(pid, sys::proc::name(pid))),
-                News::NoRoom(pid, why) => tell(Event::NoRoom(pid, sys::proc::name(pid), why)),
-                News::Killed(pid) => tell(Event::Killed(pid, sys::proc::name(pid))),
-                News::Stopped => tell(Event::Stopped),
-                News::GoesOn => tell(Event::GoesOn),
-                News::Ended(exit) => {
-                    wall = began.elapsed();
-                    tell(Event::Ended(exit.into()));
-                }
+            if let News::Ended(_) = news {
+                wall = began.elapsed();
             }
+            event(news).into_iter().for_each(&mut tell);
         })
         .map_err(|error| RunError::Ended(format!("{error}{}", remedy(&error))))?;
     match exit {
@@ -77,6 +69,21 @@ pub fn manage(
         }
         _ => Ok(memory.report(wall)),
     }
+}
+
+/// Returns what is told of it.
+pub(crate) fn event(news: News) -> Option<Event> {
+    Some(match news {
+        News::Refused => return None,
+        News::Started(pid) => Event::Started(pid),
+        News::Caught { processes, threads } => Event::Caught { processes, threads },
+        News::TracesItself(pid) => Event::TracesItself(pid, name(pid)),
+        News::NoRoom(pid, why) => Event::NoRoom(pid, name(pid), why),
+        News::Killed(pid) => Event::Killed(pid, name(pid)),
+        News::Stopped => Event::Stopped,
+        News::GoesOn => Event::GoesOn,
+        News::Ended(exit) => Event::Ended(exit.into()),
+    })
 }
 
 /// Starts the memory side of a run.

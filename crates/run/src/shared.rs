@@ -1,4 +1,5 @@
-//! The state that the threads of the memory side share.
+//! The state that the threads of the memory side share: what each room owns ([`Books`] of the
+//! spaces, the [`Budget`], [`Cold`] of pages that have left), and what they leave to each other.
 //!
 //! Locks, in the order in which they are taken. No thread takes an earlier one while it holds a
 //! later one, nor two of the same kind, except a child's while the child is made:
@@ -110,6 +111,12 @@ impl Shared {
     /// Queues work for the watcher.
     pub(crate) fn ask(&self, managed: Arc<Managed>, task: Task, ticket: Option<Ticket>) {
         lock(&self.work).push_back(Work { managed, task, ticket });
+        self.watcher.call();
+    }
+
+    /// Leaves a fault that waits for a change to end to the watcher.
+    pub(crate) fn retry(&self, pending: Pending) {
+        lock(&self.retries).push(pending);
         self.watcher.call();
     }
 

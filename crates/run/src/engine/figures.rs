@@ -6,9 +6,10 @@ use zfold_uffd::page::page_len;
 
 use crate::engine::Engine;
 use crate::figures::Figures;
-use crate::options::Report;
+use crate::options::{Report, Staying};
 use crate::shared::Shared;
 use crate::spaces::managed::lock;
+use crate::sys::proc;
 
 impl Engine {
     /// Returns the figures.
@@ -61,6 +62,13 @@ impl Engine {
             unmanaged_total,
             ..counted
         }
+    }
+
+    /// Returns the kinds of memory that turned out to stay since the last call and are large.
+    pub(crate) fn newly_staying(&self) -> Vec<Staying> {
+        let untold = lock(&self.shared.kinds).untold();
+        let named = |one: Staying| Staying { program: proc::name(one.pid), ..one };
+        untold.into_iter().map(named).collect()
     }
 
     /// Returns how many bytes are resident, without copies, and how many the store holds.

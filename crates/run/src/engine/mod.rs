@@ -2,7 +2,6 @@
 //! [`shared`](crate::shared) has the lock order, and which threads wait for which.
 
 mod figures;
-mod stayed;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Answers faults: decides where a missing page comes from, and fills it in.
 
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::thread;
 
@@ -46,20 +47,6 @@ impl Answers {
     }
 }
 
-/// What became of a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and none is allocated")]
-enum Served {
-    /// The waiting thread is woken.
-    Done,
-    /// There is no room.
-    NoRoom,
-    /// A change is in progress.
-    Again,
-    /// It waits for these pages, which are to be loaded, and the number of the load.
-    Load(Loads, u64),
-}
-
 /// Reads and processes messages of a space, and answers the faults among them.
 pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     let mut space = managed.lock();
@@ -70,6 +57,23 @@ pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answ
     if std::mem::take(&mut answers.told.changed) {
         shared.books.polls.changed(managed);
     }
+}
+
+/// Does something under the lock of a space whose messages are all read, and answers the faults
+/// among them before it returns: so whoever enters a space leaves nothing behind there. `act` adds
+/// states that it takes out to what is to be released.
+pub(crate) fn enter<T>(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    answers: &mut Answers,
+    act: impl FnOnce(&mut Held<'_>, &mut Released) -> T,
+) -> T {
+    let mut space = managed.lock();
+    messages::drain(shared, managed, &mut space, &mut answers.told);
+    let done = act(&mut space, &mut answers.told.released);
+    drop(space);
+    answer_told(shared, managed, answers);
+    done
 }
 
 /// Answers the faults that were read, and finishes the other messages.
@@ -91,8 +95,7 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
             }
             Outcome::Again => {
                 tries = 0;
-                lock(&shared.retries).push(Pending { managed: Arc::clone(managed), fault });
-                shared.watcher.call();
+                shared.retry(Pending { managed: Arc::clone(managed), fault });
             }
         }
         shared.books.polls.told(managed, fault.thread);
@@ -100,7 +103,7 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
     answers.told.finish(shared);
 }
 
-/// The final outcome of a fault.
+/// What became of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The waiting thread is woken.
@@ -136,10 +139,8 @@ pub(crate) fn serve(
         let served = serve_locked(shared, access, &mut space, fault, free, answers);
         drop(space);
         let outcome = match served {
-            Served::Done => Outcome::Done,
-            Served::NoRoom => Outcome::NoRoom,
-            Served::Again => Outcome::Again,
-            Served::Load(loads, number) => {
+            ControlFlow::Break(outcome) => outcome,
+            ControlFlow::Continue((loads, number)) => {
                 match load(shared, managed, access, fault.page, &loads, number, answers) {
                     Some(outcome) => outcome,
                     // The page is elsewhere by now.
@@ -155,6 +156,8 @@ pub(crate) fn serve(
     }
 }
 
+/// Answers a fault under the lock of the space, or returns what it waits for: pages that are to be
+/// loaded, and the number of the load.
 fn serve_locked(
     shared: &Shared,
     access: &Access,
@@ -162,14 +165,14 @@ fn serve_locked(
     fault: &Fault,
     free: bool,
     answers: &mut Answers,
-) -> Served {
+) -> ControlFlow<Outcome, (Loads, u64)> {
     let page = fault.page;
     let Answers { told: Told { released, .. }, zeros, .. } = answers;
     let room = if free { loads_max() } else { shared.budget.room() };
     let one = page..page + 1;
     let counters = &shared.counters;
-    match space.fault(page, room) {
-        Answer::NoRoom => Served::NoRoom,
+    ControlFlow::Break(match space.fault(page, room) {
+        Answer::NoRoom => Outcome::NoRoom,
         Answer::Check => {
             counters.spurious_faults_total.add(1);
             let one = Filling { page, pages: one };
@@ -194,12 +197,12 @@ fn serve_locked(
             // The lock ensures that a batch is not retired while a page is in it, except batches of
             // a space that is gone, for whose faults no thread waits.
             let found = lock(&shared.cold.swap_cache).find(slot);
-            let Some((batch, at)) = found else { return Served::Done };
+            let Some((batch, at)) = found else { return ControlFlow::Break(Outcome::Done) };
             // Only from this batch: the slots of another may follow.
             let start = page - at.min(page - run.start);
             let pages = start..run.end.min(page + batch.len() - at);
             if batch.is_lost() {
-                return Served::Done;
+                return ControlFlow::Break(Outcome::Done);
             }
             counters.refaults_total.add(1);
             counters.prefetched_total.add(pages.len() as u64 - 1);
@@ -209,8 +212,8 @@ fn serve_locked(
                 access.copy(part.start, &batch.pages(first..first + part.len()))
             })
         }
-        Answer::Stored(loads) => Served::Load(loads, space.begin_load()),
-    }
+        Answer::Stored(loads) => return ControlFlow::Continue((loads, space.begin_load())),
+    })
 }
 
 /// Pages to be filled in; a thread waits for one of them.
@@ -228,7 +231,7 @@ fn fill(
     filling: &Filling,
     released: &mut Released,
     mut op: impl FnMut(&Pages) -> (usize, Option<Refused>),
-) -> Served {
+) -> Outcome {
     let page = filling.page;
     let mut part = filling.pages.clone();
     // Pages that come one by one benefit more from the room that copies would take.
@@ -241,7 +244,7 @@ fn fill(
             space.filled(page, &(part.start..reached), keeps, released);
         }
         if reached > page {
-            return Served::Done;
+            return Outcome::Done;
         }
         // A closed range may be several mappings, and the kernel fills in one at a time; and its
         // answer for a lower page does not hold for this one.
@@ -252,7 +255,7 @@ fn fill(
         part = page..page + 1;
     };
     match refused {
-        Some(Refused::Again) => return Served::Again,
+        Some(Refused::Again) => return Outcome::Again,
         Some(Refused::Exists) => space.found(page, released),
         Some(Refused::NoMemory) => {
             shared.tracing.end("the system has no memory for a page of the program".to_owned());
@@ -260,11 +263,11 @@ fn fill(
         Some(Refused::Elsewhere | Refused::Gone) | None => {}
     }
     access.wake(&(page..page + 1));
-    Served::Done
+    Outcome::Done
 }
 
 /// Reads pages from the store; returns whether that could be done.
-pub(super) fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
+fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
     for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(page_len())) {
         match shared.cold.store.load(u64::from(key), bytes) {
             Ok(true) => {}
@@ -311,7 +314,7 @@ fn load(
     let filling = Filling { page, pages };
     let served = fill(shared, access, &mut space, &filling, &mut told.released, copy);
     drop(space);
-    if served == Served::Again {
+    if served == Outcome::Again {
         return Some(Outcome::Again);
     }
     shared.counters.loads_total.add(1);
@@ -331,58 +334,94 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
         if loads.pages().is_empty() || managed.is_dead() {
             break;
         }
-        let number = space.begin_load();
-        drop(space);
-        let is_read = read(shared, &loads, buffer);
-        let mut space = managed.lock();
-        space.end_load(number, &mut told.released);
         let keeps = shared.cold.keeps(space.reach(page));
-        let read = Ahead { loads: &loads, buffer, keeps };
-        if !is_read || !fill_ahead(shared, access, &mut space, &read, &mut told.released) {
+        let ahead = Ahead { shared, access, keeps, spares: false };
+        let refused = ahead.load(managed, space, &loads, buffer, &mut told.released);
+        told.finish(shared);
+        if refused.is_some() {
             break;
         }
-        drop(space);
-        told.finish(shared);
         shared.call_evictor_if_high();
     }
     told.finish(shared);
 }
 
-/// Pages that were loaded ahead.
-struct Ahead<'a> {
-    loads: &'a Loads,
-    buffer: &'a [u8],
+/// Brings in pages for which no thread waits.
+pub(super) struct Ahead<'a> {
+    pub shared: &'a Shared,
+    pub access: &'a Access,
     /// They leave copies in the store.
-    keeps: bool,
+    pub keeps: bool,
+    /// The hand spares them.
+    pub spares: bool,
 }
 
-/// Fills in pages that were loaded ahead and are still missing; returns whether all of them are
-/// present.
-fn fill_ahead(
-    shared: &Shared,
-    access: &Access,
-    space: &mut Held<'_>,
-    &Ahead { loads, buffer, keeps }: &Ahead<'_>,
-    released: &mut Released,
-) -> bool {
-    // Others may have taken the room since the load began.
-    if loads.pages().len() > shared.budget.room() {
-        return false;
-    }
-    for run in space.still(loads) {
-        let first = loads.pages()[run.start].0;
-        let bytes = &buffer[run.start * page_len()..run.end * page_len()];
-        let (done, refused) = access.copy(first, bytes);
-        if done > 0 {
-            space.settled();
-            space.brought(&(first..first + done), keeps, released);
-            shared.counters.prefetched_total.add(done as u64);
+impl Ahead<'_> {
+    /// Loads pages and fills in those that are still missing, as [`fill`](Self::fill) does; none if
+    /// others have taken the room since the load began.
+    pub(super) fn load(
+        &self,
+        managed: &Managed,
+        mut space: Held<'_>,
+        loads: &Loads,
+        buffer: &mut [u8],
+        released: &mut Released,
+    ) -> Option<Refused> {
+        let number = space.begin_load();
+        drop(space);
+        let is_read = read(self.shared, loads, buffer);
+        let mut space = managed.lock();
+        space.end_load(number, released);
+        if !is_read {
+            return Some(Refused::Gone);
         }
-        if refused.is_some() {
-            return false;
+        if loads.pages().len() > self.shared.budget.room() {
+            return Some(Refused::Again);
         }
+        space.still(loads).find_map(|Range { start, end }| {
+            let bytes = &buffer[start * page_len()..end * page_len()];
+            self.fill(&mut space, loads.pages()[start].0, bytes, released)
+        })
     }
-    true
+
+    /// Fills in neighbours that are away; returns why not all, unless only some of them cannot be
+    /// filled in.
+    pub(super) fn fill(
+        &self,
+        space: &mut Held<'_>,
+        mut first: PageNo,
+        mut bytes: &[u8],
+        released: &mut Released,
+    ) -> Option<Refused> {
+        let mut most = bytes.len() / page_len();
+        while !bytes.is_empty() {
+            let len = bytes.len().min(most * page_len());
+            let (mut done, refused) = self.access.copy(first, &bytes[..len]);
+            if done > 0 {
+                let pages = first..first + done;
+                space.settled();
+                space.brought(&pages, self.keeps, released);
+                if self.spares {
+                    space.spare(&pages);
+                }
+                self.shared.counters.prefetched_total.add(done as u64);
+            }
+            match refused {
+                // A closed range may be several mappings, and the kernel fills in one at a time.
+                Some(Refused::Elsewhere) if done == 0 && most > 1 => most = 1,
+                Some(Refused::Exists) if done == 0 => {
+                    space.found(first, released);
+                    done = 1;
+                }
+                Some(Refused::Elsewhere) if done == 0 => done = 1,
+                None | Some(Refused::Elsewhere | Refused::Exists) => {}
+                Some(_) => return refused,
+            }
+            first += done;
+            bytes = &bytes[done * page_len()..];
+        }
+        None
+    }
 }
 
 /// Brings in a page even if there is no room; returns once it is present, or never will be.

@@ -17,14 +17,13 @@
 use std::time::Duration;
 
 use crate::core::loads::{Away, LOADS_BYTES};
-use crate::core::ranges::{PageNo, Pages};
+use crate::core::ranges::Pages;
 use crate::core::space::Released;
-use crate::faults::answer::read;
+use crate::faults::answer::Ahead;
 use crate::shared::Shared;
-use crate::spaces::access::{Access, Refused};
+use crate::spaces::access::Refused;
 use crate::spaces::asked::Needed;
-use crate::spaces::managed::{Held, Managed, lock};
-use zfold_uffd::page::page_len;
+use crate::spaces::managed::{Managed, lock};
 
 /// The part of the limit that a call may bring in (N2).
 const SHARE: usize = 2;
@@ -97,9 +96,14 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
     }
     let before = (needed.pages.clone(), needed.left);
     let mut released = Released::new();
+    // Of no sequence that could be known to be longer than the limit.
+    let ahead = Ahead { shared, access, keeps: shared.cold.keeps(0), spares: true };
     let mut space = managed.lock();
     let refused = match space.needed(&mut needed.pages, &mut needed.left, room) {
-        Away::None => None,
+        Away::None => {
+            drop(space);
+            None
+        }
         Away::Cached(pages, slot) => {
             // The lock ensures that a batch is not retired while a page is in it.
             let Some((batch, at)) = lock(&shared.cold.swap_cache).find(slot) else {
@@ -112,31 +116,13 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
             if batch.is_lost() {
                 return Step::Over;
             }
-            let bytes = &batch.pages(at..at + len);
-            fill(shared, access, &mut space, pages.start, bytes, &mut released)
-        }
-        Away::Stored(loads) => {
-            let number = space.begin_load();
+            let bytes = batch.pages(at..at + len);
+            let refused = ahead.fill(&mut space, pages.start, &bytes, &mut released);
             drop(space);
-            let is_read = read(shared, &loads, buffer);
-            space = managed.lock();
-            space.end_load(number, &mut released);
-            let mut runs = space.still(&loads);
-            let mut fill = |run: std::ops::Range<usize>| {
-                let bytes = &buffer[run.start * page_len()..run.end * page_len()];
-                fill(shared, access, &mut space, loads.pages()[run.start].0, bytes, &mut released)
-            };
-            if !is_read {
-                Some(Refused::Gone)
-            } else if loads.pages().len() > shared.budget.room() {
-                // Others have taken the room since the load began.
-                Some(Refused::Again)
-            } else {
-                runs.find_map(&mut fill)
-            }
+            refused
         }
+        Away::Stored(loads) => ahead.load(&managed, space, &loads, buffer, &mut released),
     };
-    drop(space);
     shared.cold.release(&released);
     match refused {
         None => Step::Done,
@@ -146,43 +132,4 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
         }
         Some(_) => Step::Over,
     }
-}
-
-/// Fills in neighbours that are away; returns why not all, unless only some of them cannot be
-/// filled in.
-fn fill(
-    shared: &Shared,
-    access: &Access,
-    space: &mut Held<'_>,
-    mut first: PageNo,
-    mut bytes: &[u8],
-    released: &mut Released,
-) -> Option<Refused> {
-    // Of no sequence that could be known to be longer than the limit.
-    let keeps = shared.cold.keeps(0);
-    let mut most = bytes.len() / page_len();
-    while !bytes.is_empty() {
-        let (mut done, refused) = access.copy(first, &bytes[..bytes.len().min(most * page_len())]);
-        if done > 0 {
-            let pages = first..first + done;
-            space.settled();
-            space.brought(&pages, keeps, released);
-            space.spare(&pages);
-            shared.counters.prefetched_total.add(done as u64);
-        }
-        match refused {
-            // A closed range may be several mappings, and the kernel fills in one at a time.
-            Some(Refused::Elsewhere) if done == 0 && most > 1 => most = 1,
-            Some(Refused::Exists) if done == 0 => {
-                space.found(first, released);
-                done = 1;
-            }
-            Some(Refused::Elsewhere) if done == 0 => done = 1,
-            None | Some(Refused::Elsewhere | Refused::Exists) => {}
-            Some(_) => return refused,
-        }
-        first += done;
-        bytes = &bytes[done * page_len()..];
-    }
-    None
 }

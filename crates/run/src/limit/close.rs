@@ -21,8 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
-use crate::faults::answer::{Answers, answer_told};
-use crate::faults::messages::drain;
+use crate::faults::answer::{Answers, enter};
 use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::managed::{Held, Managed, Survey, lock};
@@ -100,11 +99,10 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
         return;
     }
     let began = Instant::now();
-    let mut space = managed.lock();
-    drain(shared, managed, &mut space, &mut answers.told);
-    let mut own = Ranges::default();
-    lock(&managed.asked_for).values().for_each(|pages| own.insert(pages.clone()));
-    if let Ok(mappings) = marked_of(managed) {
+    enter(shared, managed, answers, |space, _| {
+        let mut own = Ranges::default();
+        lock(&managed.asked_for).values().for_each(|pages| own.insert(pages.clone()));
+        let Ok(mappings) = marked_of(managed) else { return };
         let ours = space.closed().clone();
         let helpers = space.helpers().all.clone();
         for mapping in mappings {
@@ -115,9 +113,7 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
             }
         }
         space.set_own(own);
-    }
-    drop(space);
-    answer_told(shared, managed, answers);
+    });
     *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(OWN_REST_MIN));
 }
 
@@ -188,13 +184,10 @@ pub(crate) fn close(
     let Some(access) = managed.access() else { return false };
     // All under the lock: a page that is found present must not be discarded meanwhile, and a fault
     // must find the range closed.
-    let mut space = managed.lock();
-    drain(shared, managed, &mut space, &mut answers.told);
-    let is_closed = space.may_close(range)
-        && close_rest(shared, managed, access, &mut space, range, age) == Rest::Closed;
-    drop(space);
-    answer_told(shared, managed, answers);
-    is_closed
+    enter(shared, managed, answers, |space, _| {
+        space.may_close(range)
+            && close_rest(shared, managed, access, space, range, age) == Rest::Closed
+    })
 }
 
 /// The outcome of closing the open parts of a range.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
 use crate::core::space::Helpers;
-use crate::faults::answer::{Answers, answer_told, bring_in};
+use crate::faults::answer::{Answers, answer_told, bring_in, enter};
 use crate::faults::ends;
 use crate::faults::messages::{copy_of, drain, flush};
 use crate::limit::close::{Rest, closable, close, close_open, close_rest};
@@ -249,17 +249,12 @@ fn unregister(managed: &Managed, access: &Access, pages: &Pages) {
 fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
     let Some(access) = managed.access() else { return };
     while !managed.is_dead() {
-        let mut space = managed.lock();
-        drain(shared, managed, &mut space, &mut answers.told);
-        let rest = if space.closed().touches(pages) {
+        let rest = enter(shared, managed, answers, |space, _| {
             // The call for which this is done fails if there are holes.
-            close_rest(shared, managed, access, &mut space, pages, 1)
-        } else {
-            Rest::Closed
-        };
-        drop(space);
-        answer_told(shared, managed, answers);
-        if rest != Rest::Again {
+            let touches = space.closed().touches(pages);
+            touches.then(|| close_rest(shared, managed, access, space, pages, 1))
+        });
+        if rest != Some(Rest::Again) {
             return;
         }
         std::thread::sleep(RETRY);

@@ -17,8 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::faults::answer::{Answers, answer_told};
-use crate::faults::messages::drain;
+use crate::faults::answer::{Answers, enter};
 use crate::limit::close::{close_min, close_open};
 use crate::limit::forks::Forks;
 use crate::limit::requests::{RETRY, perform};
@@ -144,13 +143,8 @@ impl Watcher {
     fn retry(&mut self) {
         let retries = std::mem::take(&mut *lock(&self.shared.retries));
         for Pending { managed, fault } in retries {
-            let mut space = managed.lock();
-            drain(&self.shared, &managed, &mut space, &mut self.answers.told);
-            drop(space);
-            if !managed.is_dead() {
-                self.answers.told.faults.push(fault);
-            }
-            answer_told(&self.shared, &managed, &mut self.answers);
+            self.answers.told.faults.extend(Some(fault).filter(|_| !managed.is_dead()));
+            enter(&self.shared, &managed, &mut self.answers, |_, _| ());
         }
     }
 

@@ -7,12 +7,10 @@
 //! (`trace::aside`).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::core::ranges::{PageNo, Ranges};
+use crate::core::ranges::PageNo;
 use crate::faults::answer::{Answers, Outcome, answer_told, serve};
-use crate::faults::messages::drain;
 use crate::limit::close::{closable, close_slices};
 use crate::link::SpaceId;
 use crate::reclaim::again::Again;
@@ -21,11 +19,9 @@ use crate::reclaim::let_go::{self, retire, wait_for_others};
 use crate::reclaim::lost::LostSpaces;
 use crate::reclaim::mover::batch_max;
 use crate::shared::Shared;
-use crate::spaces::access::Refused;
 use crate::spaces::asked::{PageOut, Pending};
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::maps::{mappings_in, marked_of};
-use zfold_uffd::policy::Haste;
+use crate::spaces::maps::mappings_in;
 
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -35,9 +31,6 @@ const IDLE: Duration = Duration::from_millis(500);
 /// to look for these.
 const HELPER_MAX: Duration = Duration::from_millis(50);
 const HELPER_LOOK: Duration = Duration::from_micros(500);
-/// Most pages of a batch where a thread had to wait for the lock during the last one: to move 128
-/// takes half a millisecond. Fewer at a time cost more, a third where pages come in sequence.
-const SHORT_BATCH: usize = 32;
 /// The number of doomed pages in a space from which on they are worth checking.
 const DOOMED_MIN: usize = 64;
 
@@ -45,7 +38,7 @@ const DOOMED_MIN: usize = 64;
 pub(crate) struct Evictor {
     pub(crate) shared: Arc<Shared>,
     /// The hand of the clock: the page to check next.
-    hand: (SpaceId, PageNo),
+    pub(super) hand: (SpaceId, PageNo),
     pub(crate) answers: Answers,
     pub(crate) victims: Vec<PageNo>,
     /// Pages that left last and were shared since a fork.
@@ -197,10 +190,7 @@ impl Evictor {
                 lock(&self.shared.pending).push_front(Pending { managed, fault });
                 return false;
             }
-            Outcome::Again => {
-                lock(&self.shared.retries).push(Pending { managed, fault });
-                self.shared.watcher.call();
-            }
+            Outcome::Again => self.shared.retry(Pending { managed, fault }),
         }
         true
     }
@@ -254,92 +244,6 @@ impl Evictor {
             self.shared.compressors.call();
         }
         cache <= self.shared.cold.swap_cache_max() + ahead
-    }
-
-    /// Advances the hand until it has found pages that leave; returns whether any left.
-    fn evict(&mut self, spaces: &[Arc<Managed>]) -> bool {
-        // Of thousands of spaces, most may have nothing left: each costs a few nanoseconds here.
-        let has_some = |space: &&Arc<Managed>| space.has_present() && space.is_attached();
-        let full: Vec<_> = spaces.iter().filter(has_some).collect();
-        if full.is_empty() {
-            return false;
-        }
-        let mut at = full.iter().position(|s| s.id >= self.hand.0).unwrap_or(0);
-        if full[at].id != self.hand.0 {
-            self.hand = (full[at].id, 0);
-        }
-        // Pages that leave go to the swap cache first, and free no memory until they are
-        // compressed.
-        let wanted =
-            self.shared.budget.excess().clamp(32, self.shared.cold.swap_cache_max().max(32));
-        let mut passes = 0;
-        while passes < full.len() * Haste::ROUNDS {
-            let managed = full[at];
-            self.reconcile(managed);
-            let max = wanted.min(self.most_of(managed));
-            let hand = self.hand.1;
-            let haste = Haste::after(passes / full.len());
-            let (out, next) = self.move_out(managed, None, |space, kept, victims| {
-                space.pick(hand, max, haste, kept, victims)
-            });
-            match next {
-                Some(next) => self.hand.1 = next,
-                None => {
-                    passes += 1;
-                    at = (at + 1) % full.len();
-                    self.hand = (full[at].id, 0);
-                }
-            }
-            if out > 0 {
-                self.move_out_of_others(managed);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Returns the most pages that are moved under one hold of the lock of a space.
-    fn most_of(&self, managed: &Managed) -> usize {
-        // Where compressed pages take room from the program, faults come one by one, and are many.
-        let waits = managed.take_held_up() && self.shared.budget.is_together();
-        if waits { SHORT_BATCH.min(batch_max()) } else { batch_max() }
-    }
-
-    /// In a child of fork, forgets ranges that its parent had unmapped before the fork and whose
-    /// messages came later; and if one of several processes with the same memory was killed, ranges
-    /// that it unmapped last, which the kernel does not report.
-    pub(super) fn reconcile(&mut self, managed: &Arc<Managed>) {
-        let Some(access) = managed.access().filter(|_| managed.is_attached()) else { return };
-        if managed.doubt.swap(false, Ordering::Acquire) {
-            managed.lock().set_unsure();
-        }
-        while managed.lock().is_unsure() && !managed.is_dead() {
-            let mut space = managed.lock();
-            drain(&self.shared, managed, &mut space, &mut self.answers.told);
-            let Ok(mappings) = marked_of(managed) else {
-                drop(space);
-                return answer_told(&self.shared, managed, &mut self.answers);
-            };
-            let mut registered = Ranges::default();
-            for mapping in mappings {
-                if mapping.registered {
-                    registered.insert(mapping.pages);
-                }
-            }
-            // A change that was made before the mappings were read may still be unread: there is
-            // none if this is not refused.
-            let spare = space.helpers().spare;
-            let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
-            if told {
-                let gone = space.retain(&registered);
-                self.answers.told.released.extend(gone);
-            }
-            drop(space);
-            answer_told(&self.shared, managed, &mut self.answers);
-            if !told {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
     }
 
     /// Checks which doomed pages have gone, in spaces with at least `min` of them; returns whether

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::cold::swap_cache::Batch;
 use crate::core::pages::Page;
 use crate::core::space::{Released, Space};
-use crate::reclaim::mover::{Moved, Stays};
+use crate::reclaim::mover::Moved;
 use crate::shared::Shared;
 use crate::spaces::managed::{Managed, lock};
+use crate::spaces::staging::Stays;
 
 /// Records where the victims are; returns those that are out as a batch, whose bytes are to be set.
 /// `own`: pages that are still busy stay. Adds the copies of pages that are nowhere to `released`.

@@ -1,10 +1,14 @@
-//! A page leaves: the evictor picks it, `move_out` has the helper move it (`mover`), `keep` records
-//! where it is, `read` reads it into the swap cache, and `let_go` has it compressed if it was
-//! not taken back ([`crate::cold`]).
+//! A page leaves, a file a step: the evictor has it picked (`pick`), `move_out` has the helper move
+//! it (`mover`), `keep` records where it is, `read` reads it into the swap cache, and `let_go` has
+//! it compressed if it was not taken back ([`crate::cold`]).
 //!
-//! `discards` handles pages that the program discards, `fixed` pages that cannot leave now, and
-//! `protected` those of them that cannot be written to; `forks` has what processes share, and
-//! `victim` who ends when nothing can leave. `lost` ends spaces that have lost pages.
+//! | file | what is there |
+//! | --- | --- |
+//! | `evictor` | the thread: when pages leave |
+//! | `discards` | pages that the program discards |
+//! | `fixed`, `again`, `protected` | pages that cannot leave now; those that cannot be written to |
+//! | `forks` | what processes share |
+//! | `victim`, `lost` | who ends when nothing can leave, or when pages are lost |
 
 pub(crate) mod again;
 pub(crate) mod discards;
@@ -16,6 +20,7 @@ pub(crate) mod let_go;
 pub(crate) mod lost;
 pub(crate) mod move_out;
 pub(crate) mod mover;
+pub(crate) mod pick;
 pub(crate) mod protected;
 pub(crate) mod read;
 pub(crate) mod victim;

@@ -10,10 +10,11 @@ use crate::faults::answer::answer_told;
 use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::keep::settle;
-use crate::reclaim::mover::{Moved, Mover, Stays, make_own, salvage};
+use crate::reclaim::mover::{Moved, Mover, make_own, salvage};
 use crate::reclaim::read::{Out, access_after, read, reader_of};
 use crate::spaces::helper::Helper;
 use crate::spaces::managed::{Held, Managed, lock};
+use crate::spaces::staging::Stays;
 use crate::sys::process::is_there;
 use crate::sys::procmap::WRITE;
 

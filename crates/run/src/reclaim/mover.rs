@@ -34,7 +34,7 @@ use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::link::BATCH_BYTES;
 use crate::spaces::access::Access;
 use crate::spaces::helper::{Helper, madvise, protect};
-use crate::spaces::staging::Looked;
+use crate::spaces::staging::Stays;
 use crate::sys::procmap::WRITE;
 use crate::sys::seccomp::POPULATE_WRITE;
 use zfold_uffd::Uffd;
@@ -47,19 +47,6 @@ const TRIES: u8 = 2;
 /// Returns the most pages of a batch.
 pub(crate) fn batch_max() -> usize {
     pages_in(BATCH_BYTES)
-}
-
-/// Why a page that was to be moved out was not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stays {
-    /// It is still there: a change is unread, or the kernel was using it.
-    Again,
-    /// It is shared with another process since a fork, or pinned.
-    Busy,
-    /// It cannot be moved: its mapping is not writable memory, or locked.
-    Fixed,
-    /// There is no such page.
-    Absent,
 }
 
 /// The result of a batch.
@@ -178,11 +165,8 @@ impl Mover<'_> {
         for (from, looked) in parts {
             let at = job.at + (from.start - job.from.start);
             match looked {
-                Looked::Goes(into) => {
-                    again.push(Job { from, at, into, tries: job.tries, looked_up: true });
-                }
-                Looked::Stays => stay.extend((at..at + from.len()).map(|at| (at, Stays::Fixed))),
-                Looked::Unmapped => stay.extend((at..at + from.len()).map(|at| (at, Stays::Again))),
+                Ok(into) => again.push(Job { from, at, into, tries: job.tries, looked_up: true }),
+                Err(why) => stay.extend((at..at + from.len()).map(|at| (at, why))),
             }
         }
         true

@@ -58,8 +58,8 @@ pub(crate) struct Work {
 pub(crate) enum Task {
     /// What the tracer asks for.
     Request(Request),
-    /// The space was attached: its helper is taken over, which waits for it, and memory is closed if
-    /// that is due. `is_new`: it has its access already.
+    /// The space was attached: its helper is taken over, which waits for it, and memory is closed
+    /// if there is too much. `is_new`: it has its access already.
     Attached { attached: Box<Attached>, is_new: bool },
     /// A thread ends, for which these pages must be present; and those of its robust mutexes, whose
     /// list begins at `robust`.

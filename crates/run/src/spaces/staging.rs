@@ -15,15 +15,17 @@ use zfold_uffd::page::page_len;
 /// Most ranges that are known for a staging; beyond that all are forgotten.
 const LEARNT_MAX: usize = 1024;
 
-/// What the mapping of refused pages says.
+/// Why a page that was to be moved out was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looked {
-    /// They may go to this staging.
-    Goes(usize),
-    /// They cannot leave.
-    Stays,
-    /// They are not mapped; a message will report it.
-    Unmapped,
+pub(crate) enum Stays {
+    /// It is still there: a change is unread, or the kernel was using it.
+    Again,
+    /// It is shared with another process since a fork, or pinned.
+    Busy,
+    /// It cannot be moved: its mapping is not writable memory, or locked.
+    Fixed,
+    /// There is no such page.
+    Absent,
 }
 
 /// A staging.
@@ -102,7 +104,8 @@ impl Stagings {
         self.all.iter().position(knows).unwrap_or(0)
     }
 
-    /// Returns where pages that a staging refused should go, from their mappings, in order.
+    /// Returns where pages that a staging refused should go, from their mappings, in order. A
+    /// message will report pages that are not mapped.
     ///
     /// # Errors
     /// The mappings cannot be read.
@@ -113,23 +116,23 @@ impl Stagings {
         &mut self,
         pages: &Pages,
         refused: usize,
-    ) -> io::Result<Vec<(Pages, Looked)>> {
+    ) -> io::Result<Vec<(Pages, Result<usize, Stays>)>> {
         let mut parts = Vec::new();
         let mut from = pages.start;
         for vma in procmap::touching(self.pid, &bytes_of(pages))? {
             let mapping = pages_of(&vma.range);
             let part = common(&mapping, pages);
             if from < part.start {
-                parts.push((from..part.start, Looked::Unmapped));
+                parts.push((from..part.start, Err(Stays::Again)));
             }
             from = part.end;
             let into = self.of(vma.protection).filter(|_| vma.private);
             self.learn(&mapping, into);
             let goes = into.filter(|&into| into != refused || part != *pages);
-            parts.push((part, goes.map_or(Looked::Stays, Looked::Goes)));
+            parts.push((part, goes.ok_or(Stays::Fixed)));
         }
         if from < pages.end {
-            parts.push((from..pages.end, Looked::Unmapped));
+            parts.push((from..pages.end, Err(Stays::Again)));
         }
         Ok(parts)
     }

@@ -11,6 +11,6 @@ pub(crate) mod ptrace;
 pub(crate) mod remote;
 pub(crate) mod seccomp;
 #[cfg(test)]
-pub(crate) mod testing;
+pub(crate) mod tests;
 pub(crate) mod ticks;
 pub(crate) mod urgency;

@@ -183,7 +183,7 @@ pub(crate) fn parse(line: &str) -> Option<Vma> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::testing;
+    use crate::sys::tests as testing;
     use zfold_uffd::page::page_len;
 
     #[test]

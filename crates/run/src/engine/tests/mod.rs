@@ -26,7 +26,7 @@ use crate::engine::{Engine, EngineOptions};
 use crate::figures::Figures;
 use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::spaces::managed::lock;
-use crate::sys::testing as sys;
+use crate::sys::tests as sys;
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Pagemap, Uffd};
 

@@ -14,7 +14,7 @@ const NOW: [Metric<GuestsReport>; 10] = [
     ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
         of.guests.iter().filter(|guest| guest.late).count() as u64
     }),
-    ("guests_held", "of these, guests that do not fit their image, and wait", |of| {
+    ("guests_held_now", "of these, guests that do not fit their image, and wait", |of| {
         of.guests.iter().filter(|guest| guest.state == "held").count() as u64
     }),
     ("guest_machines_on_demand", "machines that get their pages now", |of| of.on_demand),

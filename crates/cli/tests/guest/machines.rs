@@ -6,12 +6,14 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use zfold_testing::machines::{
     self, ABANDON, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine, Received, Sender, is_there,
 };
 use zfold_testing::skip::is_root;
+use zfold_testing::wait::PATIENCE;
 use zfold_testing::{Random, wait_until};
 
 use crate::common::skip;
@@ -127,18 +129,26 @@ fn a_machine_on_demand_outlives_its_servers() {
     let slot = &received.machine.slots[0];
     let write = |bytes: &[u8], at| slot.file.write_all_at(bytes, slot.from + at).expect("written");
     write(&[7; 4096], 0);
-    let mut random = Random::new(5);
-    for round in 1..=3 {
-        kill(&server.stat());
-        for _ in 0..200 {
-            let page = 1 + random.word() % 11_999;
-            assert_eq!(faults.ask(slot.gpa + page * 4096, 4096), DONE, "round {round}");
-            assert!(is_there(slot, page), "round {round}, page {page}");
+    // It asks all the time, so servers are killed at any point of an answer.
+    faults.0.0.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    let is_over = AtomicBool::new(false);
+    let mut ask = || {
+        let mut random = Random::new(5);
+        while !is_over.load(Ordering::Relaxed) {
+            let page = random.word() % 12_000;
+            assert_eq!(faults.ask(slot.gpa + page * 4096, 4096), DONE, "page {page}");
+            assert!(is_there(slot, page), "page {page}");
         }
-        assert_eq!(faults.ask(slot.gpa, 4096), DONE);
-        let stat = server.stat();
-        assert_eq!((&stat["takeovers_total"], &stat["on_demand"]), (&round.into(), &1.into()));
-    }
+    };
+    thread::scope(|scope| {
+        scope.spawn(&mut ask);
+        for round in 1..=5 {
+            kill(&server.stat());
+            wait_until("another one has taken over", || server.stat()["takeovers_total"] == round);
+            wait_until("it goes on there", || server.stat()["on_demand"] == 1);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
     let all = || {
         received
             .machine

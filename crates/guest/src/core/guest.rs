@@ -107,6 +107,11 @@ impl Guest {
         (self.table.units(), self.table.left())
     }
 
+    /// Returns whether it is only to be filled, which waits until `due`.
+    pub(crate) fn is_paced(&self, now: u64) -> bool {
+        self.windows.is_empty() && now < self.due
+    }
+
     pub(crate) fn regions(&self) -> &[Region] {
         self.table.regions()
     }

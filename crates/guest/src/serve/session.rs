@@ -130,8 +130,8 @@ impl Session {
             }
             let wait = match next {
                 Next::Gone => return true,
-                Next::Now if guest.due > memory.now() => {
-                    Some(LATER.min(Duration::from_nanos(guest.due - memory.now())))
+                Next::Now if guest.is_paced(now) => {
+                    Some(LATER.min(Duration::from_nanos(guest.due - now)))
                 }
                 Next::Now => Some(Duration::ZERO),
                 Next::Soon => Some(soon),

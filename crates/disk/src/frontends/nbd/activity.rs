@@ -22,6 +22,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use zfold_store::pool::sound;
+
 /// One request in the word.
 const REQUEST: u64 = 1;
 /// One change besides.
@@ -95,7 +97,7 @@ impl Activity {
     #[cold]
     fn notify(&self) {
         // A2: a thread that saw the change waits by now.
-        drop(self.ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        drop(sound(self.ended.lock()));
         self.quiet.notify_all();
     }
 
@@ -103,9 +105,9 @@ impl Activity {
     /// moment for each that was begun, since nothing of the peer is waited for.
     pub(super) fn break_off(&self) {
         self.word.fetch_or(BROKEN, Ordering::AcqRel);
-        let mut ended = self.ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut ended = sound(self.ended.lock());
         while self.word.load(Ordering::Acquire) - BROKEN >= CHANGE {
-            ended = self.quiet.wait(ended).unwrap_or_else(|poisoned| poisoned.into_inner());
+            ended = sound(self.quiet.wait(ended));
         }
     }
 

@@ -6,10 +6,10 @@
 //! share do not make others wait: a large request that finds no room in it is served in pieces,
 //! from the reserve, once it is the only one of its connection.
 
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::lock::lock;
+use zfold_store::pool::{Lock, sound};
 
 /// The bytes that a connection may hold whatever others hold.
 pub(super) const RESERVE: u64 = 256 << 10;
@@ -26,7 +26,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     shared: &'a Shared,
-    state: Mutex<Held>,
+    state: Lock<Held>,
     released: Condvar,
 }
 
@@ -72,12 +72,12 @@ fn drawn(held: u64) -> u64 {
 
 impl<'a> Budget<'a> {
     pub(super) fn new(shared: &'a Shared) -> Self {
-        Self { shared, state: Mutex::default(), released: Condvar::new() }
+        Self { shared, state: Lock::default(), released: Condvar::new() }
     }
 
     /// Takes `bytes`, at once or not at all.
     pub(super) fn try_reserve(&self, bytes: u64) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         !state.closed && self.take(&mut state, bytes)
     }
 
@@ -85,7 +85,7 @@ impl<'a> Budget<'a> {
     /// connection itself holds. Only a thread that holds nothing may wait, or it could wait for
     /// itself.
     pub(super) fn reserve(&self, bytes: u64) -> Reserved {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.closed {
                 return Reserved::Closed;
@@ -98,13 +98,13 @@ impl<'a> Budget<'a> {
                 return Reserved::Pieces;
             }
             state.waiting = true;
-            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = sound(self.released.wait(state));
         }
     }
 
     /// Gives `bytes` back.
     pub(super) fn release(&self, bytes: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.give_back(&mut state, bytes);
         if state.waiting {
             state.waiting = false;
@@ -114,7 +114,7 @@ impl<'a> Budget<'a> {
 
     /// Ends all waiting.
     pub(super) fn close(&self) {
-        lock(&self.state).closed = true;
+        self.state.lock().closed = true;
         self.released.notify_all();
     }
 
@@ -138,7 +138,7 @@ impl<'a> Budget<'a> {
 impl Drop for Budget<'_> {
     /// Gives back what is still held after a panic.
     fn drop(&mut self) {
-        let held = lock(&self.state).held;
+        let held = self.state.lock().held;
         self.shared.give_back(drawn(held));
     }
 }

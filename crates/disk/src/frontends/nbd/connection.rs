@@ -29,17 +29,17 @@
 //!   it is about to serve, and has begun nothing of it.
 
 use std::io;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
 use zfold_nbd::{COMMON_PAYLOAD, Request, command};
+use zfold_store::pool::{Lock, sound};
 
 use super::budget::{Budget, RESERVE, Reserved, Shared};
 use super::channel::{Channel, Input};
 use super::fence::Member;
-use super::lock::lock;
 use super::output::{Output, Replies};
 use super::pieces;
 use super::serve::{Refusal, Responder, is_long, weight};
@@ -66,7 +66,7 @@ pub(super) struct Connection<'a> {
     threads: usize,
     stopping: &'a AtomicBool,
     counters: &'a NbdCounters,
-    turn: Mutex<Turn>,
+    turn: Lock<Turn>,
     turn_passed: Condvar,
     budget: Budget<'a>,
     output: Output,
@@ -144,7 +144,7 @@ impl<'a> Connection<'a> {
             threads,
             stopping,
             counters,
-            turn: Mutex::new(Turn { input: Some(input), idle: 0, threads: 1, ended: false }),
+            turn: Lock::new(Turn { input: Some(input), idle: 0, threads: 1, ended: false }),
             turn_passed: Condvar::new(),
             budget: Budget::new(shared),
             output: Output::default(),
@@ -174,10 +174,10 @@ impl<'a> Connection<'a> {
 
     /// Waits for the receiving side; `None` after the end.
     fn take_turn(&self) -> Option<Input> {
-        let mut turn = lock(&self.turn);
+        let mut turn = self.turn.lock();
         while turn.input.is_none() && !turn.ended {
             turn.idle += 1;
-            turn = self.turn_passed.wait(turn).unwrap_or_else(|poisoned| poisoned.into_inner());
+            turn = sound(self.turn_passed.wait(turn));
             turn.idle -= 1;
         }
         turn.input.take()
@@ -186,7 +186,7 @@ impl<'a> Connection<'a> {
     /// Puts the receiving side down, and gets another thread to take it if there is work for it.
     fn pass_turn<'scope>(&'scope self, input: Input, busy: bool, scope: &'scope Scope<'scope, '_>) {
         let start = {
-            let mut turn = lock(&self.turn);
+            let mut turn = self.turn.lock();
             turn.input = Some(input);
             let start = busy && turn.idle == 0 && turn.threads < self.threads;
             if start {
@@ -200,12 +200,12 @@ impl<'a> Connection<'a> {
             && Builder::new().name("nbd".into()).spawn_scoped(scope, || self.work(scope)).is_err()
         {
             // No more threads to be had: those there are do the work.
-            lock(&self.turn).threads -= 1;
+            self.turn.lock().threads -= 1;
         }
     }
 
     fn end(&self) {
-        lock(&self.turn).ended = true;
+        self.turn.lock().ended = true;
         self.turn_passed.notify_all();
     }
 

@@ -27,13 +27,13 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::{Errno, retry_on_intr};
+use zfold_store::pool::Lock;
 
-use super::lock::lock;
 use super::socket::{Peer, Socket};
 
 /// Connections that one look finds; it looks again if there are more.
@@ -50,7 +50,7 @@ pub(super) struct Fence {
     count: AtomicUsize,
     /// By number, which is never used again: by the time that a thread looks one up that it found
     /// on `watch`, the connection may have ended. Held for a look or a change.
-    members: Mutex<HashMap<u64, Arc<Socket>>>,
+    members: Lock<HashMap<u64, Arc<Socket>>>,
 }
 
 /// A connection's place at a fence, until this is dropped: after its last thread.
@@ -74,7 +74,7 @@ impl Fence {
         socket: &Arc<Socket>,
         stopping: &'a AtomicBool,
     ) -> io::Result<Member<'a>> {
-        let mut members = lock(&self.members);
+        let mut members = self.members.lock();
         let watch = match self.watch.get() {
             Some(watch) => watch,
             // No other thread makes it: the lock is held.
@@ -111,7 +111,7 @@ fn add(watch: &OwnedFd, id: u64, socket: &Socket, interest: EventFlags) -> io::R
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         // One step for those that enter: what is no member is not watched.
-        let mut members = lock(&self.fence.members);
+        let mut members = self.fence.members.lock();
         members.remove(&self.id);
         self.unwatch(&self.socket);
         self.fence.count.fetch_sub(1, Ordering::AcqRel);
@@ -142,7 +142,7 @@ impl Member<'_> {
             if !flags.intersects(CLOSED) && self.stopping.load(Ordering::Acquire) {
                 continue;
             }
-            let socket = lock(&self.fence.members).get(&data.u64()).cloned();
+            let socket = self.fence.members.lock().get(&data.u64()).cloned();
             if let Some(socket) = socket {
                 socket.activity().break_off();
                 self.unwatch(&socket);

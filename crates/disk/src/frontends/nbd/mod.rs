@@ -40,7 +40,6 @@ mod connection;
 mod fence;
 mod handshake;
 mod listener;
-mod lock;
 mod options;
 mod output;
 mod pieces;

@@ -5,11 +5,11 @@
 //! meanwhile. The lock guards the queue and the flag; it is never held while bytes are sent.
 
 use std::io::IoSlice;
-use std::sync::Mutex;
+
+use zfold_store::pool::Lock;
 
 use super::budget::Budget;
 use super::channel::Channel;
-use super::lock::lock;
 
 /// Replies that belong together, and what they hold of the connection's budget.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Replies {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Output(Mutex<Queue>);
+pub(super) struct Output(Lock<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -34,7 +34,7 @@ impl Output {
     /// What they held of `budget` is given back once they are sent, or cannot be.
     pub(super) fn send(&self, channel: &Channel, budget: &Budget, replies: &mut Replies) {
         {
-            let mut queue = lock(&self.0);
+            let mut queue = self.0.lock();
             if queue.sending {
                 queue.waiting.push(std::mem::take(replies));
                 return;
@@ -55,17 +55,17 @@ impl Output {
 
     /// Returns what is queued; if nothing is, this thread is no longer the sending one.
     fn next(&self) -> Option<Vec<Replies>> {
-        let mut queue = lock(&self.0);
+        let mut queue = self.0.lock();
         queue.sending = !queue.waiting.is_empty();
         queue.sending.then(|| std::mem::take(&mut queue.waiting))
     }
 
     fn send_now(&self, channel: &Channel, slices: &mut [IoSlice<'_>]) {
-        if lock(&self.0).broken {
+        if self.0.lock().broken {
             return;
         }
         if channel.send_all(slices).is_err() {
-            lock(&self.0).broken = true;
+            self.0.lock().broken = true;
             // Nothing more can be answered, so nothing more is read.
             channel.abort();
         }

@@ -15,11 +15,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use zfold_store::pool::{Lock, sound};
 
 use super::budget::Shared;
 use super::channel::Channel;
@@ -27,7 +28,6 @@ use super::connection::Connection;
 use super::fence::Fence;
 use super::handshake::{Agreed, Handshake};
 use super::listener::Listener;
-use super::lock::lock;
 use super::options::{Export, NbdOptions};
 use super::places::Places;
 use super::serve::Responder;
@@ -73,7 +73,7 @@ pub struct NbdServer {
     held: Shared,
     /// Once set no more requests are taken.
     stopping: AtomicBool,
-    registry: Mutex<Registry>,
+    registry: Lock<Registry>,
     /// Signalled when a connection or a listener leaves.
     left: Condvar,
 }
@@ -96,7 +96,7 @@ struct Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         // Also where a panic brought it here.
-        lock(&self.server.registry).places.leave(self.id);
+        self.server.registry.lock().places.leave(self.id);
         self.server.left.notify_all();
     }
 }
@@ -116,7 +116,7 @@ impl NbdServer {
             held,
             counters: NbdCounters::default(),
             stopping: AtomicBool::new(false),
-            registry: Mutex::new(registry),
+            registry: Lock::new(registry),
             left: Condvar::new(),
         })
     }
@@ -136,7 +136,7 @@ impl NbdServer {
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         listener.set_nonblocking()?;
         {
-            let mut registry = lock(&self.registry);
+            let mut registry = self.registry.lock();
             if registry.stopping {
                 return Err(io::Error::other("the server was shut down"));
             }
@@ -147,12 +147,12 @@ impl NbdServer {
         let accept = move || {
             server.accept(&listener, &waker);
             drop(listener);
-            lock(&server.registry).listeners -= 1;
+            server.registry.lock().listeners -= 1;
             server.left.notify_all();
         };
         let started = Builder::new().name("nbd-accept".into()).spawn(accept);
         if started.is_err() {
-            lock(&self.registry).listeners -= 1;
+            self.registry.lock().listeners -= 1;
         }
         started.map(drop)
     }
@@ -169,7 +169,7 @@ impl NbdServer {
     /// Returns the counts.
     #[must_use]
     pub fn stats(&self) -> NbdStats {
-        self.counters.snapshot(lock(&self.registry).places.len() as u64)
+        self.counters.snapshot(self.registry.lock().places.len() as u64)
     }
 
     /// Stops: accepts no more connections and takes no more requests. Requests that were received
@@ -180,7 +180,7 @@ impl NbdServer {
         let deadline = Instant::now() + drain;
         // Release: a thread that sees what is done to the sockets sees it, too.
         self.stopping.store(true, Ordering::Release);
-        let mut registry = lock(&self.registry);
+        let mut registry = self.registry.lock();
         registry.stopping = true;
         for waker in registry.wakers.drain(..) {
             // It is written to once, so there is room.
@@ -193,10 +193,7 @@ impl NbdServer {
                 registry.places.close();
                 return false;
             }
-            let (guard, _) = self
-                .left
-                .wait_timeout(registry, left)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let (guard, _) = sound(self.left.wait_timeout(registry, left));
             registry = guard;
         }
         true
@@ -235,7 +232,7 @@ impl NbdServer {
     fn join(self: &Arc<Self>, socket: Socket) -> Option<(Membership, Arc<Socket>)> {
         let socket = Arc::new(socket);
         let id = {
-            let mut registry = lock(&self.registry);
+            let mut registry = self.registry.lock();
             let stopping = registry.stopping;
             (!stopping).then(|| registry.places.enter(&socket)).flatten()
         };
@@ -289,7 +286,7 @@ impl Membership {
     /// Asks for a client's place. From there on a shutdown waits for the requests.
     fn become_client(&self) -> bool {
         let (admitted, gave_way) = {
-            let mut registry = lock(&self.server.registry);
+            let mut registry = self.server.registry.lock();
             let stopping = registry.stopping;
             if stopping { (false, false) } else { registry.places.become_client(self.id) }
         };

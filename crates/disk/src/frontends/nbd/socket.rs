@@ -10,7 +10,6 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::io::retry_on_intr;
@@ -19,9 +18,9 @@ use rustix::net::sockopt::{
     set_tcp_keepintvl,
 };
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use zfold_store::pool::Lock;
 
 use super::activity::Activity;
-use super::lock::lock;
 
 /// Slices that one system call takes at most.
 const SLICES_PER_CALL: usize = 512;
@@ -65,7 +64,7 @@ pub(super) struct Socket {
     peer: Peer,
     activity: Activity,
     /// When calls give up waiting for the peer.
-    deadline: Mutex<Option<Instant>>,
+    deadline: Lock<Option<Instant>>,
 }
 
 impl From<UnixStream> for Socket {
@@ -97,7 +96,7 @@ impl AsFd for Socket {
 
 impl Socket {
     fn new(fd: OwnedFd, peer: Peer) -> Self {
-        Self { fd, peer, activity: Activity::new(), deadline: Mutex::default() }
+        Self { fd, peer, activity: Activity::new(), deadline: Lock::default() }
     }
 
     pub(super) fn peer(&self) -> Peer {
@@ -148,13 +147,13 @@ impl Socket {
 
     /// Sets when calls give up waiting for the peer, however slowly it goes on; `None` is never.
     pub(super) fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
-        *lock(&self.deadline) = deadline;
+        *self.deadline.lock() = deadline;
         if deadline.is_none() { self.limit_wait(None) } else { Ok(()) }
     }
 
     /// Limits the next call to the time left until the deadline.
     fn check_deadline(&self) -> io::Result<()> {
-        let deadline = *lock(&self.deadline);
+        let deadline = *self.deadline.lock();
         let Some(deadline) = deadline else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

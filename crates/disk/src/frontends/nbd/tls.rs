@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -13,9 +13,9 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use thiserror::Error;
 use zfold_store::files::open_to_read;
+use zfold_store::pool::Lock;
 
 use super::buffer::Buffer;
-use super::lock::lock;
 use super::socket::Socket;
 
 /// Plaintext encrypted under one hold of the session's lock.
@@ -151,7 +151,7 @@ fn read(path: &Path) -> Result<Vec<u8>, pem::Error> {
 /// The encryption of one connection. Its lock is held to move bytes in memory only: one thread at
 /// a time receives, one at a time sends, and both do so without it.
 #[derive(Debug)]
-pub(super) struct Session(Mutex<ServerConnection>);
+pub(super) struct Session(Lock<ServerConnection>);
 
 impl Session {
     /// Shakes hands over `socket`; `cipher` holds what was received already and keeps what is
@@ -179,7 +179,7 @@ impl Session {
             fed?;
         }
         send_ciphertext(&mut connection, socket)?;
-        Ok(Self(Mutex::new(connection)))
+        Ok(Self(Lock::new(connection)))
     }
 
     /// Receives decrypted bytes, as [`Socket::receive`].
@@ -191,7 +191,7 @@ impl Session {
     ) -> io::Result<usize> {
         loop {
             {
-                let mut connection = lock(&self.0);
+                let mut connection = self.0.lock();
                 loop {
                     match connection.reader().read(out) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -217,7 +217,7 @@ impl Session {
             while !plain.is_empty() {
                 let mut sealed = Vec::new();
                 {
-                    let mut connection = lock(&self.0);
+                    let mut connection = self.0.lock();
                     let taken = connection.writer().write(plain)?;
                     plain = &plain[taken..];
                     while connection.wants_write() {
@@ -234,7 +234,7 @@ impl Session {
     pub(super) fn close(&self, socket: &Socket) {
         let mut sealed = Vec::new();
         {
-            let mut connection = lock(&self.0);
+            let mut connection = self.0.lock();
             connection.send_close_notify();
             // Writing to memory does not fail.
             while connection.wants_write() && connection.write_tls(&mut sealed).is_ok() {}

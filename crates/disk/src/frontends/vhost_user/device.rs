@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringT};
@@ -26,6 +26,7 @@ use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use zfold_store::pool::{Lock, sound};
 
 use super::lost::Guest;
 use super::memory;
@@ -47,7 +48,7 @@ pub(super) struct Device {
     /// The guest's memory, as it was checked last.
     guest: RwLock<Guest>,
     /// Ends the connection.
-    connection: Mutex<Option<ShutdownHandle>>,
+    connection: Lock<Option<ShutdownHandle>>,
     /// The guest's choices in the configuration space.
     write_back: AtomicBool,
     /// Whether the guest knows how to flush.
@@ -56,7 +57,7 @@ pub(super) struct Device {
     /// Ends the threads of the queues.
     stopped: EventFd,
     /// A buffer for each queue.
-    buffers: Vec<Mutex<Vec<u8>>>,
+    buffers: Vec<Lock<Vec<u8>>>,
 }
 
 /// Why a queue cannot be served now.
@@ -85,12 +86,12 @@ impl Device {
             options: options.clone(),
             serial,
             guest: RwLock::new(Guest::watch(GuestMemoryMmap::new())?),
-            connection: Mutex::default(),
+            connection: Lock::default(),
             write_back: AtomicBool::new(true),
             flushes: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             stopped: EventFd::new(EFD_NONBLOCK)?,
-            buffers: (0..options.queues).map(|_| Mutex::default()).collect(),
+            buffers: (0..options.queues).map(|_| Lock::default()).collect(),
         })
     }
 
@@ -105,7 +106,7 @@ impl Device {
 
     /// Says how to end the connection that the device has now.
     pub(super) fn connect(&self, connection: Option<ShutdownHandle>) {
-        *lock(&self.connection) = connection;
+        *self.connection.lock() = connection;
         if self.stopping() {
             self.disconnect();
         }
@@ -114,13 +115,13 @@ impl Device {
     /// Ends the connection.
     fn disconnect(&self) {
         self.stopping.store(true, Ordering::Release);
-        if let Some(connection) = &*lock(&self.connection) {
+        if let Some(connection) = &*self.connection.lock() {
             connection.shutdown();
         }
     }
 
     fn guest(&self) -> Guest {
-        self.guest.read().unwrap_or_else(PoisonError::into_inner).clone()
+        sound(self.guest.read()).clone()
     }
 
     /// Ends the threads of the queues, after the request each is at.
@@ -144,7 +145,7 @@ impl Device {
 
     /// Serves what a queue holds until it is empty.
     fn serve_queue(&self, vring: &Vring, thread: usize) -> Result<(), BrokenQueue> {
-        let mut buffer = lock(self.buffers.get(thread).ok_or(BrokenQueue)?);
+        let mut buffer = self.buffers.get(thread).ok_or(BrokenQueue)?.lock();
         let mut found_nothing = false;
         loop {
             vring.get_mut().get_queue_mut().disable_notification(&*self.guest())?;
@@ -290,7 +291,7 @@ impl VhostUserBackend for Device {
         let memory = GuestMemoryMmap::clone(&memory.memory());
         memory::check(&memory)?;
         let memory = Guest::watch(memory)?;
-        let mut guest = self.guest.write().unwrap_or_else(PoisonError::into_inner);
+        let mut guest = sound(self.guest.write());
         // It does not come back: the guest's answers and requests went with it.
         if guest.is_lost() {
             return Err(io::Error::other("the guest's memory was taken away"));
@@ -323,12 +324,6 @@ impl VhostUserBackend for Device {
         }
         Ok(())
     }
-}
-
-/// Takes a queue's buffer, whose contents mean nothing after a panic or before, or the connection,
-/// which changes in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

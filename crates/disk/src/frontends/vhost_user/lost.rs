@@ -20,9 +20,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap};
+use zfold_store::pool::Lock;
 
 /// Regions of all guests of the process; a guest has at most 32, and twice as many while they
 /// change.
@@ -34,7 +35,7 @@ static SLOTS: [Slot; SLOTS_MAX] = [const { Slot::new() }; SLOTS_MAX];
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Held while slots are taken, and while the handler is installed.
-static TAKING: Mutex<()> = Mutex::new(());
+static TAKING: Lock<()> = Lock::new(());
 
 /// The addresses of a region.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ impl Guest {
     /// # Cost
     /// Looks for a free slot for each region.
     pub(super) fn watch(memory: GuestMemoryMmap) -> io::Result<Self> {
-        let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _taking = TAKING.lock();
         install()?;
         let mut watched = Watched { slots: Vec::new(), memory };
         let page = rustix::param::page_size();

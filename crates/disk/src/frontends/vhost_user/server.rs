@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use rustix::net::Shutdown;
 use vhost::vhost_user::Listener;
 use vhost_user_backend::{ShutdownHandle, VhostUserDaemon};
 use vm_memory::GuestMemoryMmap;
+use zfold_store::pool::Lock;
 
 use super::device::Device;
 use super::options::{QUEUE_SIZE_MAX, QUEUES_MAX, VhostUserError, VhostUserOptions};
@@ -53,7 +54,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct VhostUserFrontend {
     path: PathBuf,
     listener: UnixListener,
-    state: Arc<Mutex<Served>>,
+    state: Arc<Lock<Served>>,
     server: Option<JoinHandle<()>>,
     _user: User,
 }
@@ -95,7 +96,7 @@ impl VhostUserFrontend {
             return Err(VhostUserError::QueueSize(queue_size));
         }
         let ours = bind(path)?;
-        let state = Arc::new(Mutex::new(Served::default()));
+        let state = Arc::new(Lock::new(Served::default()));
         let _user = disk.attach("a guest may be connected");
         let mut frontend = Self { path: path.into(), listener: ours, state, server: None, _user };
         let theirs = frontend.listener.try_clone().map_err(VhostUserError::Start)?;
@@ -118,7 +119,7 @@ impl VhostUserFrontend {
 impl Drop for VhostUserFrontend {
     fn drop(&mut self) {
         let connection = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.closed = true;
             state.connection.take()
         };
@@ -141,11 +142,11 @@ fn serve(
     disk: &Arc<Disk>,
     options: &VhostUserOptions,
     listener: UnixListener,
-    state: &Mutex<Served>,
+    state: &Lock<Served>,
 ) {
     let mut listener = Listener::from(listener);
-    while !lock(state).closed {
-        if serve_connection(disk, options, &mut listener, state).is_err() && !lock(state).closed {
+    while !state.lock().closed {
+        if serve_connection(disk, options, &mut listener, state).is_err() && !state.lock().closed {
             thread::sleep(PAUSE);
         }
     }
@@ -156,7 +157,7 @@ fn serve_connection(
     disk: &Arc<Disk>,
     options: &VhostUserOptions,
     listener: &mut Listener,
-    state: &Mutex<Served>,
+    state: &Lock<Served>,
 ) -> io::Result<()> {
     let memory = Memory::new(GuestMemoryMmap::new());
     let device = Arc::new(Device::new(disk.clone(), options)?);
@@ -173,7 +174,7 @@ fn serve_connection(
         let connection = daemon.shutdown_handle();
         device.connect(connection.clone());
         {
-            let mut state = lock(state);
+            let mut state = state.lock();
             if state.closed {
                 daemon.request_shutdown();
             }
@@ -181,7 +182,7 @@ fn serve_connection(
         }
         // However the connection ended, the next one starts afresh.
         let _ = daemon.wait();
-        lock(state).connection = None;
+        state.lock().connection = None;
     }
     device.stop();
     started
@@ -201,8 +202,4 @@ fn bind(path: &Path) -> Result<UnixListener, VhostUserError> {
         _ => return Err(VhostUserError::InUse),
     }
     fs::remove_file(path).and_then(|()| UnixListener::bind(path)).map_err(VhostUserError::Socket)
-}
-
-fn lock(state: &Mutex<Served>) -> MutexGuard<'_, Served> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

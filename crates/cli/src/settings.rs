@@ -15,9 +15,9 @@ use crate::shared::size::{PAGE_LEN, format_size, parse_size};
 /// Least limit of a store in bytes: below, its tables leave no room for pages.
 pub(crate) const STORE_LIMIT_MIN: u64 = 1 << 20;
 /// Range of the percentage of the limit to which a full device must shrink.
-pub(crate) const ACCEPT_PERCENT: RangeInclusive<i64> = 0..=100;
+const ACCEPT_PERCENT: RangeInclusive<i64> = 0..=100;
 /// Range of the pages that are written back at a time.
-pub(crate) const WRITEBACK_BATCH: RangeInclusive<i64> = 1..=1024;
+const WRITEBACK_BATCH: RangeInclusive<i64> = 1..=1024;
 /// Range of the number of NBD connections.
 pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=65536;
 
@@ -97,7 +97,7 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "accept_threshold_percent",
-        flag: Some("accept-threshold"),
+        flag: None,
         unit: Unit::Number(ACCEPT_PERCENT, " percent"),
         turns: Turns::Field(
             |knobs| knobs.accept_percent.into(),
@@ -128,7 +128,7 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "writeback_batch_size",
-        flag: Some("writeback-batch"),
+        flag: None,
         unit: Unit::Number(WRITEBACK_BATCH, " pages"),
         turns: Turns::Field(
             |knobs| knobs.writeback_batch_pages.into(),
@@ -252,28 +252,6 @@ impl Knobs {
             Turns::UsedMax => None,
         })
     }
-
-    /// Returns what turns `old` into these.
-    pub(crate) fn changes_from(&self, old: &Self) -> impl Iterator<Item = Setting> {
-        KNOBS.iter().filter_map(|knob| match knob.turns {
-            Turns::Field(get, _) if get(old) != get(self) => {
-                Some(Setting { knob, value: get(self) })
-            }
-            _ => None,
-        })
-    }
-}
-
-/// Checks a number that a configuration file gives: one that is typed is checked by its flag.
-///
-/// # Errors
-/// It is out of range.
-pub(crate) fn check(flag: &str, number: i64) -> Result<(), String> {
-    let knob = KNOBS.iter().find(|knob| knob.flag == Some(flag));
-    match knob.map(|knob| &knob.unit) {
-        Some(Unit::Number(range, what)) => in_range(flag, number, range, what),
-        _ => Ok(()),
-    }
 }
 
 /// Checks a number of something.
@@ -374,25 +352,6 @@ mod tests {
         for (text, told) in cases {
             let error = text.parse::<Setting>().expect_err(text);
             assert!(error.contains(told), "{error}");
-        }
-    }
-
-    #[test]
-    fn changes_turn_the_old_into_the_new() {
-        let new = Knobs {
-            limit_bytes: Some(1 << 30),
-            accept_percent: 50,
-            writeback_limit_pages: Some(0),
-            writeback_batch_pages: 1,
-            same_filled: false,
-            shrinker: true,
-            idle_after: Some(Duration::from_millis(1500)),
-        };
-        for (old, new) in [(Knobs::default(), new.clone()), (new, Knobs::default())] {
-            let mut turned = old.clone();
-            new.changes_from(&old).for_each(|setting| setting.apply(&mut turned));
-            assert_eq!(turned, new);
-            assert_eq!(new.changes_from(&new).count(), 0);
         }
     }
 

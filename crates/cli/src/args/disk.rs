@@ -15,7 +15,7 @@ use zfold_store::CodecSpec;
 
 use super::complete;
 use super::values::{allocators, choice};
-use crate::settings::{ACCEPT_PERCENT, CONNECTIONS, WRITEBACK_BATCH};
+use crate::settings::CONNECTIONS;
 use crate::shared::duration::Interval;
 use crate::shared::size::Size;
 use zfold_disk::nbd::Address;
@@ -146,12 +146,6 @@ settings! {
         #[serde(deserialize_with = "text")]
         limit: Option<Size>,
 
-        /// Percent of the limit to which a full device must shrink before it takes pages again
-        /// [default: 90].
-        #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(ACCEPT_PERCENT))]
-        #[arg(help_heading = MEMORY)]
-        accept_threshold: Option<u8>,
-
         /// Store equal pages once.
         #[arg(long, help_heading = MEMORY)]
         dedup: bool,
@@ -177,19 +171,10 @@ settings! {
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
 
-        /// Write whole pages to the backing file instead of compressed ones.
-        #[arg(long, help_heading = COLD)]
-        backing_raw: bool,
-
         /// Most that may be written to the backing file from now on [default: no limit].
         #[arg(long, value_name = "SIZE", help_heading = COLD)]
         #[serde(deserialize_with = "text")]
         writeback_limit: Option<Size>,
-
-        /// Pages written back at a time, 1 to 1024 [default: 32].
-        #[arg(long, value_name = "PAGES", value_parser = value_parser!(u32).range(WRITEBACK_BATCH))]
-        #[arg(help_heading = COLD)]
-        writeback_batch: Option<u32>,
 
         /// Write back or recompress pages that have not been used for this long, such as 10min.
         #[arg(long, value_name = "DURATION", help_heading = COLD)]

@@ -57,12 +57,9 @@ impl Device {
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
         let (options, far) = store_options(made, *size, knobs)?;
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
-        let mut knobs = knobs.clone();
-        if knobs.writeback_batch_pages == Knobs::default().writeback_batch_pages {
-            // The length that the backing prefers, which for files is the default.
-            knobs.writeback_batch_pages = store.tunables().writeback_batch_pages;
-        }
-        let knobs = &knobs;
+        // The length that the backing prefers.
+        let batch = store.tunables().writeback_batch_pages;
+        let knobs = &Knobs { writeback_batch_pages: batch, ..knobs.clone() };
         tune(&store, knobs).map_err(|error| failure(&error))?;
         if let Some(limit) = knobs.limit_bytes
             && store.held_bytes() >= limit
@@ -161,14 +158,6 @@ impl Device {
         shown
     }
 
-    /// Takes over what has changed from `old` to `new` in the file; returns what could not be
-    /// changed. The rest is.
-    pub(crate) fn retune(&self, old: &DevicePlan, new: &DevicePlan) -> Vec<String> {
-        let one_by_one = new.knobs.changes_from(&old.knobs).map(|setting| self.set(&[setting]));
-        let grown = (old.size != new.size).then(|| self.grow(new.size));
-        one_by_one.chain(grown).filter_map(Result::err).collect()
-    }
-
     /// Makes the device larger.
     ///
     /// # Errors
@@ -203,7 +192,7 @@ impl Device {
                 (SnapshotError::Lost { .. }, _) => "",
                 (_, SnapshotPlace::File(_)) => "; name another file (zfold ctl save FILE)",
                 (_, SnapshotPlace::Object(_)) => {
-                    "; the parts that were sent are kept for the next attempt (zfold ctl save)"
+                    "; save again when that is mended (zfold ctl save)"
                 }
             };
             format!("cannot save {} to {place}: {error}{remedy}", self.made.name)

@@ -21,7 +21,6 @@ mod frontends;
 mod label;
 mod metrics;
 mod plan;
-mod reload;
 pub(crate) mod report;
 mod runner;
 mod server;
@@ -41,7 +40,7 @@ use crate::control::service::Service;
 use crate::control::{protocol, runtime};
 use crate::shared::exit::{self, Failure};
 use crate::shared::secret::keep_memory;
-use crate::shared::signals::{self, Told};
+use crate::shared::signals;
 use crate::shared::{notify, protect};
 use device::Device;
 use frontends::Frontends;
@@ -55,7 +54,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Serves the requested devices until a signal, a command or the end of `--run`.
 pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     keep_memory();
-    let mut plan = DiskPlan::new(args)?;
+    let plan = DiskPlan::new(args)?;
     let (events, happened) = mpsc::channel();
     watch_signals(events.clone()).map_err(|error| system("watch signals", &error))?;
     let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     let frontends = Frontends::open(&plan, &devices)?;
     let server = Arc::new(Server { devices, frontends, started: Instant::now() });
     let (status, services) = match open_side_services(&server, side_services, events) {
-        Ok(services) => (serve(args, &mut plan, &server, runner, &happened), services),
+        Ok(services) => (serve(&server, runner, &happened), services),
         Err(failure) => (Err(failure), Vec::new()),
     };
     notify::tell("STOPPING=1");
@@ -85,8 +84,6 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
 
 /// Tells that all is ready, and waits for the end; returns the exit status.
 fn serve(
-    args: &DiskArgs,
-    plan: &mut DiskPlan,
     server: &Shared,
     runner: Option<Runner>,
     happened: &Receiver<Event>,
@@ -96,12 +93,8 @@ fn serve(
         None => exit::write_data(addresses(server).as_bytes())?,
     }
     notify::tell("READY=1");
-    loop {
-        match happened.recv() {
-            Ok(Event::Ended(status)) => return Ok(status),
-            Ok(Event::Reload) => reload::reload(args, plan, server),
-            Ok(Event::Stop) | Err(_) => break,
-        }
+    if let Ok(Event::Ended(status)) = happened.recv() {
+        return Ok(status);
     }
     let Some(runner) = runner else { return Ok(0) };
     runner.stop();
@@ -176,13 +169,9 @@ fn open_side_services(
 
 /// Turns signals into events.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
-    signals::watch("ended at once: nothing was saved, clients were disconnected", move |told| {
-        let event = match told {
-            Told::Stop => Event::Stop,
-            Told::Reload => Event::Reload,
-        };
+    signals::watch("ended at once: nothing was saved, clients were disconnected", move || {
         // There is no receiver only while the process ends.
-        let _ = events.send(event);
+        let _ = events.send(Event::Stop);
     })
 }
 

@@ -53,40 +53,25 @@ pub(crate) struct DevicePlan {
     pub(crate) knobs: Knobs,
 }
 
-/// Declares what stays as it is, and compares it: a key of the file is the name of a field.
-macro_rules! made {
-    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
-        /// The settings that stay until the process ends.
-        #[derive(Clone, Debug, PartialEq)]
-        pub(crate) struct Made { $($(#[$doc])* pub(crate) $field: $type,)* }
-
-        impl Made {
-            /// Returns the keys by which `other` differs.
-            pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
-                let keys = [$((stringify!($field), self.$field == other.$field)),*];
-                differing(&keys)
-            }
-        }
-    };
-}
-
-made! {
-    name: String,
-    sector: SectorSize,
-    read_only: bool,
+/// The settings that stay until the process ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Made {
+    pub(crate) name: String,
+    pub(crate) sector: SectorSize,
+    pub(crate) read_only: bool,
     /// Size in bytes up to which the device can grow.
-    max_size: u64,
-    codec: CodecSpec,
-    dictionary: Option<PathBuf>,
-    recompress: Vec<CodecSpec>,
-    allocator: Allocator,
-    dedup: bool,
-    backing: Option<BackingPlan>,
-    load: Option<SnapshotPlace>,
-    save: Option<SnapshotPlace>,
-    fuse: Option<PathBuf>,
-    vhost_user: Option<PathBuf>,
-    ublk: bool,
+    pub(crate) max_size: u64,
+    pub(crate) codec: CodecSpec,
+    pub(crate) dictionary: Option<PathBuf>,
+    pub(crate) recompress: Vec<CodecSpec>,
+    pub(crate) allocator: Allocator,
+    pub(crate) dedup: bool,
+    pub(crate) backing: Option<BackingPlan>,
+    pub(crate) load: Option<SnapshotPlace>,
+    pub(crate) save: Option<SnapshotPlace>,
+    pub(crate) fuse: Option<PathBuf>,
+    pub(crate) vhost_user: Option<PathBuf>,
+    pub(crate) ublk: bool,
 }
 
 impl DiskPlan {
@@ -119,18 +104,6 @@ impl DiskPlan {
     /// device. For attaching one by NBD, docs/use/disk.md names the risk.
     pub(crate) fn serves_this_system(&self) -> bool {
         self.devices.iter().any(|device| device.made.fuse.is_some() || device.made.ublk)
-    }
-
-    /// Returns the keys of the process, not of its devices, by which `other` differs.
-    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
-        differing(&[
-            ("nbd", self.nbd == other.nbd),
-            ("tls-*", self.tls == other.tls),
-            ("max-connections", self.max_connections == other.max_connections),
-            ("control", self.control == other.control),
-            ("metrics", self.metrics == other.metrics),
-            ("no-mlock", self.mlock == other.mlock),
-        ])
     }
 }
 
@@ -247,13 +220,6 @@ fn size_in_snapshot(
 /// Returns what can change later.
 fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
     let default = Knobs::default();
-    let (accept, batch) = (settings.accept_threshold, settings.writeback_batch);
-    let numbers =
-        [("accept-threshold", accept.map(i64::from)), ("writeback-batch", batch.map(i64::from))];
-    for (flag, number) in numbers {
-        let checked = number.map_or(Ok(()), |number| settings::check(flag, number));
-        checked.or_else(|told| usage(format!("{name}: {told}")))?;
-    }
     if let Some(Size(limit)) = settings.limit.filter(|limit| limit.0 > 0) {
         at_least("--limit", limit, STORE_LIMIT_MIN)?;
     }
@@ -265,9 +231,7 @@ fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
     }
     Ok(Knobs {
         limit_bytes: settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0),
-        accept_percent: accept.unwrap_or(default.accept_percent),
         writeback_limit_pages: settings.writeback_limit.map(|limit| limit.0.div_ceil(PAGE_LEN)),
-        writeback_batch_pages: batch.unwrap_or(default.writeback_batch_pages),
         idle_after: settings.idle_after.map(|after| after.0),
         shrinker: settings.shrinker,
         ..default
@@ -278,11 +242,9 @@ fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
 fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>, Failure> {
     let needs = [
         ("--backing-size", settings.backing_size.is_some()),
-        ("--backing-raw", settings.backing_raw),
         ("--force", settings.force),
         ("--far-bandwidth", settings.far_bandwidth.is_some()),
         ("--writeback-limit", settings.writeback_limit.is_some()),
-        ("--writeback-batch", settings.writeback_batch.is_some()),
     ];
     match (&settings.backing, needs.iter().find(|(_, given)| *given)) {
         (None, Some((flag, _))) => {
@@ -293,7 +255,6 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
             let plan = BackingPlan {
                 target: Target::parse(path)?,
                 size: settings.backing_size.map(|size| size.0),
-                raw: settings.backing_raw,
                 force: settings.force,
                 bandwidth: settings.far_bandwidth.map(|size| size.0),
             };
@@ -356,10 +317,6 @@ impl Made {
 }
 
 /// Returns the names of the settings that differ.
-fn differing(keys: &[(&str, bool)]) -> Vec<String> {
-    keys.iter().filter(|(_, equal)| !equal).map(|(key, _)| key.replace('_', "-")).collect()
-}
-
 fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::usage(line))
 }
@@ -383,15 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
-        let settings = DeviceSettings { size: Some(Size(1 << 30)), ..DeviceSettings::default() };
-        let plan = |settings: &DeviceSettings| device(settings.clone(), false).expect("valid");
-        let one = plan(&settings);
-        let mut other = settings.clone();
-        (other.dedup, other.sector) = (true, Some(512));
-        assert_eq!(one.made.differences(&plan(&other).made), ["sector", "dedup"]);
-        assert!(one.made.differences(&one.made).is_empty());
-        let huge = DeviceSettings { size: Some(Size(1 << 40)), ..settings };
-        assert_eq!(plan(&huge).made.max_size, 4 << 40);
+    fn a_device_may_grow_to_four_times_its_size() {
+        let settings = DeviceSettings { size: Some(Size(1 << 40)), ..DeviceSettings::default() };
+        assert_eq!(device(settings, false).expect("valid").made.max_size, 4 << 40);
     }
 }

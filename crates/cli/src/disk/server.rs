@@ -21,8 +21,6 @@ use super::snapshot::SnapshotPlace;
 pub(crate) enum Event {
     /// End in order.
     Stop,
-    /// Read the configuration again.
-    Reload,
     /// The command of `--run` has ended, with this status.
     Ended(u8),
 }

@@ -16,7 +16,7 @@ use crate::args::{GuestServeArgs, Loss};
 use crate::control::runtime;
 use crate::shared::exit::{self, Failure, remark};
 use crate::shared::notify;
-use crate::shared::signals::{self, Told};
+use crate::shared::signals;
 
 /// Sockets of images.
 struct Files {
@@ -57,11 +57,9 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let (front, channel) = made.map_err(|error| system("make a channel", &error))?;
     let told = front.clone();
     let lost = "ended at once: nothing was saved, and guests wait for ever";
-    let watched = signals::watch(lost, move |signal| {
-        if signal == Told::Stop {
-            notify::tell("STOPPING=1");
-            told.release();
-        }
+    let watched = signals::watch(lost, move || {
+        notify::tell("STOPPING=1");
+        told.release();
     });
     watched.map_err(|error| system("watch signals", &error))?;
     let mut child = start(channel).map_err(|error| system("start a server", &error))?;

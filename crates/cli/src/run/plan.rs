@@ -75,7 +75,6 @@ impl RunPlan {
         let plan = |target| BackingPlan {
             target,
             size: size(args.store.backing_size),
-            raw: false,
             force: args.store.force,
             bandwidth: size(args.far_bandwidth),
         };

@@ -22,7 +22,6 @@ const BANDWIDTH_MIN: u64 = 1 << 20;
 pub(crate) struct BackingPlan {
     pub(crate) target: Target,
     pub(crate) size: Option<u64>,
-    pub(crate) raw: bool,
     /// Whether a file that is not zfold's may be overwritten.
     pub(crate) force: bool,
     /// Most bytes a second that go to other machines.
@@ -112,7 +111,7 @@ fn connect(plan: &BackingPlan, place: &Place, usual: u64) -> Result<Opened, Fail
     };
     let backing = far::open(engine, len, plan.bandwidth)?;
     let options = BackingOptions::new(Arc::clone(&backing) as _);
-    Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
+    Ok(Opened { options, far: Some(backing) })
 }
 
 /// Opens the file or device of `plan`. A file that is not there yet, or is empty, gets `size` bytes
@@ -131,7 +130,7 @@ fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOption
         )),
         error => Failure::new(error.to_string()),
     })?;
-    Ok(BackingOptions::new(Arc::new(backing)).with_compressed(!plan.raw))
+    Ok(BackingOptions::new(Arc::new(backing)))
 }
 
 #[cfg(test)]
@@ -140,13 +139,7 @@ mod tests {
     use super::*;
 
     fn plan(path: &Path, force: bool) -> BackingPlan {
-        BackingPlan {
-            target: Target::File(path.to_owned()),
-            size: None,
-            raw: false,
-            force,
-            bandwidth: None,
-        }
+        BackingPlan { target: Target::File(path.to_owned()), size: None, force, bandwidth: None }
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! The configuration file: several devices, and what SIGHUP changes.
+//! The configuration file, which may have several devices.
 
 use std::fs;
 
-use rustix::process::Signal;
 use tempfile::tempdir;
 
 use crate::common::assert_line;
@@ -61,39 +60,4 @@ fn flags_override_the_file() {
     let knobs = server.ask(&["get"]);
     assert_eq!(knobs["disksize"], 2 << 20);
     assert_eq!(knobs["comp_algorithm"], "zstd");
-}
-
-#[test]
-fn a_hangup_applies_what_can_change_and_tells_the_rest() {
-    let runtime = tempdir().expect("a directory");
-    let file = runtime.path().join("zfold.toml");
-    fs::write(&file, TWO).expect("written");
-    let server = Server::start(runtime.path(), &["--config", text(&file)]);
-    server.ask(&["--disk", "a", "set", "accept_threshold_percent=50"]);
-    let changed = TWO
-        .replace("limit = '64MiB'", "limit = '32MiB'\nsize = '16MiB'")
-        .replacen("size = '4MiB'\n", "", 1)
-        .replace("zstd:1", "lz4");
-    fs::write(&file, format!("max-connections = 5\n{changed}")).expect("written");
-    server.signal(Signal::HUP);
-    server.heard("max-connections cannot change");
-    server.heard("a: codec cannot change");
-    // The line of an unreadable file comes after all of the one before.
-    fs::write(&file, "[[disk]]\nsiez = '1GiB'\n").expect("written");
-    server.signal(Signal::HUP);
-    let line = server.heard("stays as it was");
-    assert!(line.contains("zfold.toml:2: unknown key 'siez'; did you mean 'size'?"), "{line}");
-    let knobs = server.ask(&["--disk", "a", "get"]);
-    assert_eq!((&knobs["mem_limit"], &knobs["disksize"]), (&(32 << 20).into(), &(16 << 20).into()));
-    assert_eq!(knobs["accept_threshold_percent"], 50, "what the file left alone");
-    assert_eq!(server.stop().0, Some(0));
-}
-
-#[test]
-fn a_hangup_without_a_file_is_told() {
-    let runtime = tempdir().expect("a directory");
-    let server = Server::start(runtime.path(), &["--size", "1MiB"]);
-    server.signal(Signal::HUP);
-    server.heard("no configuration");
-    assert_eq!(server.stop().0, Some(0));
 }

@@ -45,10 +45,10 @@ fn settings_of_any_type_are_taken_as_flags() {
     let runtime = tempdir().expect("a directory");
     let backing = runtime.path().join("cold");
     let device = ["--size", "4MiB", "--max-size", "8MiB", "--sector", "512", "--name", "first"];
-    let memory = ["--codec", "zstd:3", "--recompress", "zstd:9,lz4hc", "--allocator", "z3fold"];
-    let limits = ["--limit", "2MiB", "--accept-threshold", "80", "--max-connections", "3"];
-    let cold = ["--backing", text(&backing), "--writeback-limit", "1MiB", "--writeback-batch", "8"];
-    let more = ["--idle-after", "10min", "--backing-size", "2MiB", "--backing-raw", "--dedup"];
+    let memory = ["--codec", "zstd:3", "--recompress", "zstd:9,page:deep", "--allocator", "z3fold"];
+    let limits = ["--limit", "2MiB", "--max-connections", "3"];
+    let cold = ["--backing", text(&backing), "--writeback-limit", "1MiB"];
+    let more = ["--idle-after", "10min", "--backing-size", "2MiB", "--dedup"];
     let all = [&device[..], &memory, &limits, &cold, &more, &["--shrinker", "--read-only"]];
     let server = Server::start(runtime.path(), &all.concat());
     let stat = server.stat();
@@ -58,8 +58,6 @@ fn settings_of_any_type_are_taken_as_flags() {
     assert_eq!((&disk["max_size_bytes"], &disk["read_only"]), (&(8 << 20).into(), &true.into()));
     let knobs = server.ask(&["get"]);
     assert_eq!(knobs["mem_limit"], 2 << 20);
-    assert_eq!(knobs["accept_threshold_percent"], 80);
-    assert_eq!(knobs["writeback_batch_size"], 8);
     assert_eq!(knobs["idle_after"], 600);
     assert_eq!(server.stop().0, Some(0));
 }

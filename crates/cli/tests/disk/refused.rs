@@ -36,7 +36,6 @@ fn arguments_that_do_not_go_together_are_wrong_usage() {
     disk(&["--size", "1GiB", "--recompress", "lz4,lz4,lz4,lz4"], &["at most 3"]);
     disk(&["--size", "1GiB", "--nbd", "/run/a"], &["unix:PATH"]);
     disk(&["--size", "1GiB", "--name", ""], &["1 to 255 bytes"]);
-    disk(&["--size", "1GiB", "--backing-raw"], &["give --backing FILE"]);
     disk(&["--size", "1GiB", "--writeback-limit", "1GiB"], &["give --backing FILE"]);
     disk(&["--size", "1GiB", "--idle-after", "10min"], &["--backing or --recompress"]);
     disk(&["--size", "1GiB", "--idle-after", "10"], &["a duration is"]);
@@ -136,7 +135,6 @@ fn a_configuration_that_is_wrong_is_told_with_its_line() {
              [[disk]]\nname='b'\nsize='1MiB'\nsave='x'\n",
             "both name x",
         ),
-        ("[[disk]]\nsize='1MiB'\naccept-threshold = 101\n", "above 100 percent"),
         ("[[disk]]\nsize='1MiB'\nsector = 1000\n", "512 or 4096"),
         ("max-connections = 0\n[[disk]]\nsize='1MiB'\n", "1 to 65536"),
     ];

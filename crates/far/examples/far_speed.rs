@@ -26,7 +26,7 @@ fn timed(what: &str, bytes: u64, work: impl FnOnce()) {
 }
 
 fn main() {
-    for (object_bytes, batch) in [(64 << 10, 48 << 10), (1 << 20, 512 << 10), (8 << 20, 4 << 20)] {
+    for (object_bytes, batch) in [(64 << 10, 48 << 10), (1 << 20, 512 << 10)] {
         let engine = SimEngine::new(1, SimFaults::default()).with_object_bytes(object_bytes);
         let far = FarBacking::open(Arc::new(engine), FarOptions::new(LEN)).expect("a backing");
         let data: Vec<u8> = (0..batch).map(|at: usize| (at / 3) as u8).collect();

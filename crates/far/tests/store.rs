@@ -76,7 +76,7 @@ fn batches_are_as_long_as_the_engine_likes_objects() {
     for (object_bytes, limit, pages) in [
         (64 << 10, None, 62),
         (1 << 20, None, 992),
-        (8 << 20, None, 1024),
+        (8 << 20, None, 992),
         (8 << 20, Some(16 << 20), 256),
         (8 << 20, Some(1 << 20), 16),
     ] {

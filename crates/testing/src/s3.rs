@@ -97,12 +97,6 @@ impl S3 {
         self.child.id()
     }
 
-    /// Ends it at once.
-    pub fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
     /// Returns the names of objects that begin with `prefix`.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         // As many as one answer has, which is more than tests make.
@@ -172,6 +166,7 @@ impl S3 {
 
 impl Drop for S3 {
     fn drop(&mut self) {
-        self.kill();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

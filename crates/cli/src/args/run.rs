@@ -114,8 +114,7 @@ pub(crate) struct StoreArgs {
     pub(crate) store_limit: Option<Size>,
 
     /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,.. or
-    /// nbd://HOST/EXPORT for other machines. Its contents cannot be used after
-    /// the run.
+    /// nbd://HOST/EXPORT for other machines. Its contents cannot be used after the run.
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]
     pub(crate) backing: Option<PathBuf>,

@@ -298,15 +298,3 @@ fn a_log_without_room_is_cleaned_until_it_has_some() {
     assert!(log.has_room());
     log.check();
 }
-
-#[test]
-fn objects_of_an_engine_that_likes_long_ones_are_merged_until_they_are_long() {
-    let mut log = Log::new(64_000, 8 << 20);
-    for at in 0..1000 {
-        let number = log.begin();
-        log.publish(number, Span { unit: 64 * at, len: 64 }).unwrap();
-        clean_all(&mut log);
-    }
-    assert!(log.objects() < 300, "{} objects of 32 KiB", log.objects());
-    log.check();
-}

@@ -1,9 +1,8 @@
 //! The knobs: settings that can change while a device is served: one table of knobs, by zram's and
 //! zswap's names where they have one.
 //!
-//! All else about a knob comes from its row: `zfold ctl` sets, gets, documents and completes them,
-//! and they are taken over when a configuration file is read again. Ranges and defaults of flags
-//! are here, too.
+//! All else about a knob comes from its row: `zfold ctl` sets, gets, documents and completes them.
+//! Ranges and defaults of flags are here, too.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -53,8 +52,6 @@ impl Default for Knobs {
 #[derive(Debug)]
 pub(crate) struct Knob {
     pub(crate) name: &'static str,
-    /// The flag of `zfold disk` and key of its configuration file, if there is one.
-    flag: Option<&'static str>,
     unit: Unit,
     turns: Turns,
 }
@@ -88,7 +85,6 @@ enum Turns {
 pub(crate) static KNOBS: [Knob; 9] = [
     Knob {
         name: "mem_limit",
-        flag: Some("limit"),
         unit: Unit::Limit,
         turns: Turns::Field(
             |knobs| knobs.limit_bytes.unwrap_or(0),
@@ -97,7 +93,6 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "accept_threshold_percent",
-        flag: None,
         unit: Unit::Number(ACCEPT_PERCENT, " percent"),
         turns: Turns::Field(
             |knobs| knobs.accept_percent.into(),
@@ -107,7 +102,6 @@ pub(crate) static KNOBS: [Knob; 9] = [
     // Turns the limit on, too.
     Knob {
         name: "writeback_limit",
-        flag: Some("writeback-limit"),
         unit: Unit::Pages,
         turns: Turns::Field(
             |knobs| knobs.writeback_limit_pages.unwrap_or(0),
@@ -116,7 +110,6 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "writeback_limit_enable",
-        flag: None,
         unit: Unit::Switch,
         turns: Turns::Field(
             |knobs| knobs.writeback_limit_pages.is_some().into(),
@@ -128,7 +121,6 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "writeback_batch_size",
-        flag: None,
         unit: Unit::Number(WRITEBACK_BATCH, " pages"),
         turns: Turns::Field(
             |knobs| knobs.writeback_batch_pages.into(),
@@ -137,7 +129,6 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "same_filled_pages_enabled",
-        flag: None,
         unit: Unit::Switch,
         turns: Turns::Field(
             |knobs| knobs.same_filled.into(),
@@ -146,20 +137,18 @@ pub(crate) static KNOBS: [Knob; 9] = [
     },
     Knob {
         name: "shrinker_enabled",
-        flag: Some("shrinker"),
         unit: Unit::Switch,
         turns: Turns::Field(|knobs| knobs.shrinker.into(), |knobs, on| knobs.shrinker = on != 0),
     },
     Knob {
         name: "idle_after",
-        flag: Some("idle-after"),
         unit: Unit::Age,
         turns: Turns::Field(
             |knobs| knobs.idle_after.map_or(0, |after| after.as_millis() as u64),
             |knobs, ms| knobs.idle_after = (ms > 0).then(|| Duration::from_millis(ms)),
         ),
     },
-    Knob { name: "mem_used_max", flag: None, unit: Unit::Zero, turns: Turns::UsedMax },
+    Knob { name: "mem_used_max", unit: Unit::Zero, turns: Turns::UsedMax },
 ];
 
 impl Unit {
@@ -251,23 +240,6 @@ impl Knobs {
             Turns::Field(get, _) => Some((knob.name, knob.unit.shown(get(self)))),
             Turns::UsedMax => None,
         })
-    }
-}
-
-/// Checks a number of something.
-///
-/// # Errors
-/// It is out of range.
-pub(crate) fn in_range(
-    flag: &str,
-    number: i64,
-    range: &RangeInclusive<i64>,
-    what: &str,
-) -> Result<(), String> {
-    match (*range.start(), *range.end()) {
-        _ if range.contains(&number) => Ok(()),
-        (0, most) => Err(format!("{flag} is above {most}{what}: lower it")),
-        (least, most) => Err(format!("{flag} is not in {least} to {most}: give such a number")),
     }
 }
 

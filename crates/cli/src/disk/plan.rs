@@ -11,7 +11,7 @@ use zfold_store::{CodecKind, CodecSpec};
 use super::config;
 use super::snapshot::SnapshotPlace;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
-use crate::settings::{self, CONNECTIONS, Knobs, STORE_LIMIT_MIN};
+use crate::settings::{CONNECTIONS, Knobs, STORE_LIMIT_MIN};
 use crate::shared::backing::{BackingPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{PAGE_LEN, Size, at_least, format_size};
@@ -84,9 +84,11 @@ impl DiskPlan {
         let mut server = args.server.clone().over(file);
         let devices = devices(&args.device, std::mem::take(&mut server.disk))?;
         let tls = tls(&server)?;
-        if let Some(number) = server.max_connections {
-            settings::in_range("max-connections", number.into(), &CONNECTIONS, "")
-                .or_else(usage)?;
+        if server.max_connections.is_some_and(|number| !CONNECTIONS.contains(&number.into())) {
+            let (least, most) = (CONNECTIONS.start(), CONNECTIONS.end());
+            return usage(format!(
+                "max-connections is not in {least} to {most}: give such a number"
+            ));
         }
         Ok(Self {
             devices,

@@ -66,7 +66,7 @@ fn inputs(args: &CompareArgs, plan: &Plan) -> Result<Vec<PageSet>, Failure> {
         inputs.push(PageSet::from_process(pid, page_size, sampling).map_err(input_failure)?);
     }
     if inputs.is_empty() {
-        inputs = PageSet::builtin(page_size);
+        inputs = PageSet::builtin(page_size).collect();
     }
     for input in inputs.iter().filter(|input| input.population() > input.len() as u64) {
         let (name, taken, all) = (input.name(), input.len(), input.population());

@@ -38,7 +38,7 @@ const GOLDEN: [(&str, &str, [u64; 4]); 18] = [
 #[test]
 fn pools_are_those_of_the_kernel() {
     let plan = Plan { codecs: vec![CodecKind::Lz4.into()], ..Plan::of_preset(Preset::Linux6_1) };
-    let inputs = PageSet::builtin(plan.page_size.bytes());
+    let inputs: Vec<_> = PageSet::builtin(plan.page_size.bytes()).collect();
     let records = compare::run(&plan, &inputs, &|_| ()).expect("no fault");
     let pages = |bytes: u64| bytes / plan.page_size.bytes() as u64;
     let found: Vec<(&str, &str, [u64; 4])> = (records.iter())

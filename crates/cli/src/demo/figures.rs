@@ -71,7 +71,7 @@ pub(super) fn text(document: &Document<'_>) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "A program fills {} with pages of real programs, reads and updates parts of it.\n",
+        "A program fills {} with pages of programs, reads and updates parts of it.\n",
         Size(document.size_bytes)
     );
     let _ = writeln!(text, "  {:<12} {:>13} {:>13}", "", "alone  ", "in a quarter");

@@ -17,8 +17,8 @@ impl Samples {
     /// Returns pages of the built-in captures.
     pub(super) fn new() -> Self {
         let page = |page: &[u8]| page.try_into().expect("pages of this length");
-        let of = |program: &PageSet| program.pages().take(OF_EACH).map(page).collect::<Vec<_>>();
-        Self(PageSet::builtin(PAGE).iter().flat_map(of).collect())
+        let of = |program: PageSet| program.pages().take(OF_EACH).map(page).collect::<Vec<_>>();
+        Self(PageSet::builtin(PAGE).flat_map(of).collect())
     }
 
     /// Fills the page of this number, and seals it.

@@ -52,17 +52,17 @@ impl PageSet {
         Ok(Self { name, page_size, bytes, population })
     }
 
-    /// Returns the captures that are part of this crate, cut in pages of `page_size` bytes.
+    /// Returns the captures that are part of this crate, cut in pages of `page_size` bytes; each is
+    /// unpacked when its turn comes.
     ///
     /// # Panics
     ///
     /// When `page_size` does not divide 4 MiB, the size of each capture.
-    pub fn builtin(page_size: usize) -> Vec<Self> {
-        let load = |&(name, packed): &(&str, &[u8])| {
+    pub fn builtin(page_size: usize) -> impl Iterator<Item = Self> {
+        BUILTIN.iter().map(move |&(name, packed)| {
             let bytes = zstd::decode_all(packed).expect("the capture was packed with this crate");
             Self::new(name, page_size, bytes).expect("captures hold 4 MiB")
-        };
-        BUILTIN.iter().map(load).collect()
+        })
     }
 
     /// Returns the pages of a capture: raw pages one after the other, or the same packed by zstd

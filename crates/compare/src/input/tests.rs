@@ -30,7 +30,7 @@ impl Drop for TemporaryFile {
 
 #[test]
 fn builtin_captures_have_their_pages() {
-    let sets = PageSet::builtin(4096);
+    let sets: Vec<_> = PageSet::builtin(4096).collect();
     let names: Vec<_> = sets.iter().map(PageSet::name).collect();
     assert_eq!(names, ["cc1", "node", "numpy", "postgres", "rustc"]);
     assert!(sets.iter().all(|set| set.len() == 1024));

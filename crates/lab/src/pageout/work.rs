@@ -253,7 +253,7 @@ struct Pages {
 
 impl Pages {
     fn new(number: u32) -> Self {
-        let sets = PageSet::builtin(PAGE_BYTES);
+        let sets: Vec<_> = PageSet::builtin(PAGE_BYTES).collect();
         let pages = sets.iter().flat_map(PageSet::pages).step_by(THINNING);
         let captures = pages.map(|page| page.try_into().expect("a page has so many bytes"));
         Self { number, captures: captures.collect() }

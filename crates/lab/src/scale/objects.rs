@@ -20,7 +20,7 @@ impl Objects {
         let mut codec = codec()?;
         let mut objects = Self { pages: Vec::new(), blobs: Vec::new() };
         let mut out = vec![0; huge_len];
-        let sets = PageSet::builtin(PAGE_BYTES);
+        let sets: Vec<_> = PageSet::builtin(PAGE_BYTES).collect();
         for page in sets.iter().flat_map(PageSet::pages) {
             if page[8..] == page[..PAGE_BYTES - 8] {
                 continue;

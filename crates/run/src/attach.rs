@@ -11,7 +11,6 @@ use crate::manage::{self, RunError};
 use crate::options::{Event, Report};
 use crate::permission::Access;
 use crate::running::{Refused, Running};
-use crate::sys::process::remedy;
 use crate::trace::Handle;
 use crate::trace::begin::{NotFollowed, trace_running};
 
@@ -70,8 +69,6 @@ pub fn attach(
     match trace_running(&running, side, &handle, access.clone(), &mut on_news) {
         Ok(()) => Ok(memory.report(began.elapsed())),
         Err(NotFollowed::Refused(line)) => Err(RunError::Refused(Refused(line))),
-        Err(NotFollowed::Failed(error)) => {
-            Err(RunError::Ended(format!("{error}{}", remedy(&error))))
-        }
+        Err(NotFollowed::Failed(error)) => Err(RunError::Ended(manage::said(&error))),
     }
 }

@@ -59,7 +59,7 @@ pub fn manage(
             }
             event(news).into_iter().for_each(&mut tell);
         })
-        .map_err(|error| RunError::Ended(format!("{error}{}", remedy(&error))))?;
+        .map_err(|error| RunError::Ended(said(&error)))?;
     match exit {
         trace::Exit::NotRun(libc::ENOENT) => {
             Err(RunError::NotFound(io::Error::from_raw_os_error(libc::ENOENT)))
@@ -118,6 +118,13 @@ impl From<trace::Exit> for Exit {
     }
 }
 
+/// Says what failed and what to do about it, also where the system has only a word for it.
+pub(crate) fn said(error: &io::Error) -> String {
+    let is_bare = error.raw_os_error().is_some();
+    let what = if is_bare { "the system refuses what a run needs: " } else { "" };
+    format!("{what}{error}{}", remedy(error))
+}
+
 /// Why a run did not go to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -129,7 +136,7 @@ pub enum RunError {
     #[error("{0}")]
     NotExecutable(std::io::Error),
     /// The system refuses what a run needs, such as tracing.
-    #[error("{0}{remedy}", remedy = remedy(.0))]
+    #[error("{}", said(.0))]
     System(std::io::Error),
     /// The program was ended, because something that it needs could not be served.
     #[error("{0}")]
@@ -137,4 +144,18 @@ pub enum RunError {
     /// Processes that ran already are not under a limit and go on as before.
     #[error("{0}")]
     Refused(Refused),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_a_sentence_with_a_remedy() {
+        let few = RunError::System(io::Error::from_raw_os_error(libc::EAGAIN)).to_string();
+        let begins = few.starts_with("the system refuses what a run needs: ");
+        assert!(begins && few.ends_with("(ulimit -u)"), "{few}");
+        let told = RunError::System(io::Error::other("cannot reserve the slot table")).to_string();
+        assert_eq!(told, "cannot reserve the slot table");
+    }
 }

@@ -12,11 +12,8 @@ use zfold_testing::Random;
 use zfold_testing::nbd::Plain as Client;
 
 use crate::common::assert_line;
-use crate::faulty::Mounted;
+use crate::faulty::{FAULTS, Mounted};
 use crate::server::{Server, noise, page, text, zfold};
-
-/// What a file system says when it does not want.
-const FAULTS: [Errno; 3] = [Errno::IO, Errno::DQUOT, Errno::NOSPC];
 
 fn check(client: &mut Client, pages: u32) {
     for number in 0..pages {

@@ -2,11 +2,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/faulty.rs"]
+mod faulty;
 
 mod config;
 mod control;
 mod faults;
-mod faulty;
 mod lifetime;
 mod refused;
 mod s3;

@@ -4,6 +4,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod faults;
+#[path = "../common/faulty.rs"]
+mod faulty;
 mod images;
 mod machines;
 mod restored;

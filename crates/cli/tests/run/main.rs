@@ -2,11 +2,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/faulty.rs"]
+mod faulty;
 #[path = "../common/granted.rs"]
 mod granted;
 
 mod denied;
 mod ends;
+mod faults;
 mod forks;
 mod groups;
 mod inherited;

@@ -32,6 +32,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Wait where the system has no descriptor or memory, or a server has no room for a message.
 const BREATH: Duration = Duration::from_millis(20);
 
+/// How many stocks are asked for within a tick: if more are lost, something ends all of them.
+const RENEWALS: u32 = 4;
+
 /// Bytes of the stack of a thread that closes descriptors.
 const STACK: usize = 64 << 10;
 
@@ -85,6 +88,8 @@ struct Servers {
     done: Option<u8>,
     /// When a stock was asked for.
     asked: Option<Instant>,
+    /// How many were asked for since the last tick.
+    renewals: u32,
 }
 
 impl Front {
@@ -174,12 +179,13 @@ impl Front {
                     None => self.succeed(sockets, &mut servers),
                 }
             }
-            if ended && stock.is_some_and(|stock| stock.receive::<()>().is_none()) {
-                self.state().stock = None;
+            if ended && stock.is_some_and(|stock| self.has_lost(&stock)) {
+                self.renew(&mut servers);
             }
             if ticked.elapsed() >= TICK {
-                ticked = Instant::now();
-                self.watch(&mut servers);
+                (ticked, servers.renewals) = (Instant::now(), 0);
+                self.watch();
+                self.renew(&mut servers);
             }
             self.hand_on();
             let state = self.state();
@@ -284,6 +290,27 @@ impl Front {
         Ok(told)
     }
 
+    /// Returns whether a stock has ended; another one may have taken its place already.
+    fn has_lost(&self, stock: &Arc<Channel>) -> bool {
+        let has_ended = stock.receive::<()>().is_none();
+        if has_ended {
+            self.state().stock.take_if(|last| Arc::ptr_eq(last, stock));
+        }
+        has_ended
+    }
+
+    /// Has the server make a stock if there is none: until then, its end is that of the images.
+    fn renew(&self, servers: &mut Servers) {
+        let mut state = self.state();
+        let again = servers.asked.is_none_or(|asked| asked.elapsed() > 10 * TICK);
+        let may = servers.is_ready && again && servers.renewals < RENEWALS;
+        if state.stock.is_none() && !state.is_lost && may {
+            servers.asked = Some(Instant::now());
+            servers.renewals += 1;
+            state.owed.push_back(ToServer::Renew);
+        }
+    }
+
     /// Has the stock make a server in the place of one that has ended (H3).
     fn succeed(&self, sockets: &[OwnedFd], servers: &mut Servers) {
         let began = Instant::now();
@@ -377,7 +404,7 @@ impl Front {
     }
 
     /// Checks what sends no message.
-    fn watch(&self, servers: &mut Servers) {
+    fn watch(&self) {
         let mut state = self.state();
         let patience = self.0.options.patience;
         let (mut told, mut gone) = (Vec::new(), Vec::new());
@@ -389,11 +416,6 @@ impl Front {
         } else {
             let unheard = |guest: &mut Kept| guest.is_unheard(patience).then(|| guest.who());
             told.extend(state.guests.values_mut().filter_map(unheard));
-            let again = servers.asked.is_none_or(|asked| asked.elapsed() > 10 * TICK);
-            if state.stock.is_none() && servers.is_ready && again {
-                servers.asked = Some(Instant::now());
-                state.owed.push_back(ToServer::Renew);
-            }
         }
         drop(state);
         gone.into_iter().for_each(|guest| self.let_go(guest));

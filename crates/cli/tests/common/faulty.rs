@@ -16,6 +16,10 @@ use tempfile::TempDir;
 
 use crate::common::skip;
 
+/// What a file system says when it does not want.
+pub(crate) const FAULTS: [rustix::io::Errno; 3] =
+    [rustix::io::Errno::IO, rustix::io::Errno::DQUOT, rustix::io::Errno::NOSPC];
+
 const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 /// Nothing is kept by the kernel: a fault shows at once.
 const TTL: Duration = Duration::ZERO;

@@ -40,6 +40,9 @@ const PROTECTED: Wanted = Wanted { none_of: raw::PAGE_IS_WRITTEN, ..THERE };
 
 /// Bits of an entry of the plain file: the page is in memory, or on the system's swap.
 const PRESENT_OR_SWAPPED: u64 = 1 << 63 | 1 << 62;
+/// Or no other address space maps it.
+const ON_SWAP: u64 = 1 << 62;
+const EXCLUSIVE: u64 = 1 << 56;
 
 /// `/proc/PID/pagemap`, opened.
 #[derive(Debug)]
@@ -89,7 +92,19 @@ impl Pagemap {
                 result => return result,
             }
         }
-        self.read(range)
+        self.read(range, PRESENT_OR_SWAPPED)
+    }
+
+    /// Returns the parts of a range that are there and that no other address space maps, pages on
+    /// the system's swap included, in order.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Cost
+    /// Same as [`present`](Self::present).
+    pub fn exclusive(&self, range: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
+        self.read(range, EXCLUSIVE | ON_SWAP)
     }
 
     /// Returns the parts of a range that are there and protected from writes by userfaultfd, pages
@@ -142,7 +157,8 @@ impl Pagemap {
         Ok(found)
     }
 
-    fn read(&self, range: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
+    /// Returns the parts of which the entries have any of these bits.
+    fn read(&self, range: &Range<usize>, any_of: u64) -> io::Result<Vec<Range<usize>>> {
         const AT_ONCE: usize = 512;
         let mut found = Vec::new();
         let mut bytes = [0; AT_ONCE * 8];
@@ -156,7 +172,7 @@ impl Pagemap {
             }
             let (entries, _) = bytes[..got * 8].as_chunks::<8>();
             for (at, entry) in entries.iter().enumerate() {
-                if u64::from_ne_bytes(*entry) & PRESENT_OR_SWAPPED != 0 {
+                if u64::from_ne_bytes(*entry) & any_of != 0 {
                     let page = from + at * page_len();
                     join(&mut found, page..page + page_len());
                 }
@@ -214,7 +230,8 @@ mod tests {
             let expected: Vec<_> = touched.iter().map(|pages| addresses(start, pages)).collect();
             let map = Pagemap::open(std::process::id() as i32).unwrap();
             let range = addresses(start, &(0..PAGES));
-            assert_eq!(map.read(&range).unwrap(), expected);
+            assert_eq!(map.read(&range, PRESENT_OR_SWAPPED).unwrap(), expected);
+            assert_eq!(map.exclusive(&range).unwrap(), expected);
             assert_eq!(map.present(&range).unwrap(), expected);
             let one = addresses(start, &(3..4));
             assert_eq!(map.present(&one).unwrap(), vec![one]);

@@ -35,8 +35,9 @@ use crate::shared::Shared;
 use crate::spaces::asked::{PageOut, Task};
 use crate::spaces::books::Books;
 use crate::spaces::budget::Budget;
-use crate::spaces::managed::{Managed, Sharing, lock};
+use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::marked_of;
+use crate::spaces::sharing::Sharing;
 use crate::spaces::signal::Signal;
 use zfold_uffd::page::page_len;
 
@@ -187,8 +188,9 @@ impl Engine {
         child.set_credit(child.charged());
         let due = Instant::now() + FIRST_LOOK;
         // A child begins without faults.
-        *lock(&child.sharing) = Some(Sharing { due, seen: Some((0, child.open())) });
-        lock(&parent.sharing).get_or_insert(Sharing { due, seen: None });
+        *lock(&child.sharing) =
+            Some(Sharing::new(&self.shared.budget, due, Some((0, child.open()))));
+        lock(&parent.sharing).get_or_insert_with(|| Sharing::new(&self.shared.budget, due, None));
         if self.shared.budget.is_high_without_credit() {
             self.shared.evictor.call();
         }
@@ -221,7 +223,7 @@ impl Memory for Engine {
     fn found(&self, pid: i32) -> SpaceId {
         let id = self.exec(pid);
         if let Some(managed) = self.shared.books.find(id) {
-            *lock(&managed.sharing) = Some(Sharing { due: Instant::now(), seen: None });
+            *lock(&managed.sharing) = Some(Sharing::new(&self.shared.budget, Instant::now(), None));
         }
         id
     }
@@ -272,8 +274,9 @@ impl Memory for Engine {
     fn wants(&self, space: SpaceId) -> bool {
         let budget = &self.shared.budget;
         let wants = |managed: &Managed| {
-            budget.is_small()
-                || (budget.is_growing() && managed.charged() >= crate::limit::close::close_min())
+            let is_large = || managed.charged() >= crate::limit::close::close_min();
+            let is_soon = budget.is_small() || (budget.is_growing() && is_large());
+            is_soon && managed.is_worth_helper()
         };
         self.shared.books.find(space).is_some_and(|managed| {
             managed.may_be_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)

@@ -24,8 +24,9 @@ use crate::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
 use crate::faults::answer::{Answers, enter};
 use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
-use crate::spaces::managed::{Held, Managed, Survey, lock};
+use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::maps::{Mapping, mappings, mappings_in, marked_of};
+use crate::spaces::survey::Survey;
 use crate::sys::procmap::within;
 use zfold_uffd::page::pages_in;
 

@@ -24,8 +24,9 @@ use crate::limit::requests::{RETRY, perform};
 use crate::link::SpaceId;
 use crate::shared::Shared;
 use crate::spaces::asked::{Pending, Work};
-use crate::spaces::managed::{CROWD, Managed, lock};
+use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::{Statm, measure_shared, minor_faults};
+use crate::spaces::survey::CROWD;
 use zfold_uffd::page::page_len;
 
 /// Shortest and longest time between two looks.
@@ -254,7 +255,8 @@ impl Watcher {
                 && !managed.is_dead()
                 && !managed.refused.load(Ordering::Relaxed)
                 && managed.pid() != 0
-                && managed.charged() >= smallest
+                && (managed.charged() >= smallest || managed.shares())
+                && managed.is_worth_helper()
                 && !self.asked.contains_key(&managed.id)
         };
         let mut wanted: Vec<_> = spaces.iter().filter(can).collect();

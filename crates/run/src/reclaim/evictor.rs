@@ -25,6 +25,10 @@ use crate::spaces::maps::mappings_in;
 
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The pause after a search that found nothing, as a multiple of the time that it took, and its
+/// bounds.
+const SEARCH_REST: u32 = 4;
+const SEARCH_RESTS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 /// How often to check whether anything is due without a call.
 const IDLE: Duration = Duration::from_millis(500);
 /// How long faults wait for spaces to get other helpers when nothing else can leave, and how often
@@ -80,15 +84,18 @@ impl Evictor {
             while self.page_out() {
                 self.reclaim();
             }
+            let began = Instant::now();
             let exhausted = self.reclaim();
+            let took = began.elapsed();
             self.try_again();
             self.waits.look(&self.shared);
             let busy = self.measure_sharing() | !self.waits.is_empty();
             self.lost.check(&self.shared);
             debug_assert!(self.answers.are_given());
             if exhausted {
-                // Each fault wakes the evictor now, and would find the same as just now.
-                std::thread::sleep(Duration::from_millis(1));
+                // Each fault wakes the evictor now, and would find the same as just now. A search
+                // of many spaces takes long, and the program needs the processors.
+                std::thread::sleep((took * SEARCH_REST).clamp(SEARCH_RESTS[0], SEARCH_RESTS[1]));
             }
             pause =
                 if exhausted || busy { PAUSE } else { self.until_try().unwrap_or(IDLE).min(IDLE) };

@@ -9,6 +9,7 @@ use crate::faults::answer::enter;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::mover::batch_max;
 use crate::spaces::access::Refused;
+use crate::spaces::books::RELATIVES;
 use crate::spaces::managed::Managed;
 use crate::spaces::maps::marked_of;
 use zfold_uffd::policy::Haste;
@@ -16,11 +17,16 @@ use zfold_uffd::policy::Haste;
 /// Most pages of a batch where a thread had to wait for the lock during the last one: to move 128
 /// takes half a millisecond. Fewer at a time cost more, a third where pages come in sequence.
 const SHORT_BATCH: usize = 32;
+
 impl Evictor {
     /// Advances the hand until it has found pages that leave; returns whether any left.
     pub(super) fn evict(&mut self, spaces: &[Arc<Managed>]) -> bool {
         // Of thousands of spaces, most may have nothing left: each costs a few nanoseconds here.
-        let has_some = |space: &&Arc<Managed>| space.has_present() && space.is_attached();
+        // Those in which all is shared by many are looked at again from time to time.
+        let is_crowd = self.shared.budget.sharers() > RELATIVES;
+        let has_some = |space: &&Arc<Managed>| {
+            space.present() > if is_crowd { space.fixed() } else { 0 } && space.is_attached()
+        };
         let full: Vec<_> = spaces.iter().filter(has_some).collect();
         if full.is_empty() {
             return false;

@@ -89,6 +89,15 @@ impl Access {
         Ok(present.iter().map(pages_of).collect())
     }
 
+    /// Returns the parts of a range that no other space has, too.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`] and [`Pagemap::exclusive`].
+    pub(crate) fn exclusive(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
+        let exclusive = self.pagemap(pid)?.exclusive(&bytes_of(range))?;
+        Ok(exclusive.iter().map(pages_of).collect())
+    }
+
     /// Returns what [`present`](Self::present) reads; it is opened at the first call, since the
     /// process may become unreadable later.
     ///

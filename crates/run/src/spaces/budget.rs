@@ -72,6 +72,8 @@ pub(crate) struct Budget {
     /// Average bytes of a copy.
     copy_bytes: AtomicUsize,
     peak: Peak,
+    /// Spaces that share pages since a fork.
+    sharers: AtomicUsize,
     /// The evictor could free nothing last time: do not wait for it.
     exhausted: AtomicBool,
     /// Counts what leaves.
@@ -94,6 +96,7 @@ impl Budget {
             copies: AtomicUsize::new(0),
             copy_bytes: AtomicUsize::new(page_len()),
             peak: Peak::default(),
+            sharers: AtomicUsize::new(0),
             exhausted: AtomicBool::new(false),
             clock: Clock::default(),
         }
@@ -244,6 +247,21 @@ impl Budget {
     pub(crate) fn change_credit(&self, from: usize, to: usize) {
         self.credit.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
         self.note_peak();
+    }
+
+    /// Returns how many spaces share pages since a fork.
+    pub(crate) fn sharers(&self) -> usize {
+        self.sharers.load(Ordering::Relaxed)
+    }
+
+    /// One more does.
+    pub(crate) fn add_sharer(&self) {
+        self.sharers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One no longer does.
+    pub(crate) fn remove_sharer(&self) {
+        self.sharers.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn note_peak(&self) {

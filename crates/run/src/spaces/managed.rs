@@ -21,7 +21,10 @@ use crate::link::SpaceId;
 use crate::spaces::access::Access;
 use crate::spaces::budget::Budget;
 use crate::spaces::helper::Helper;
+use crate::spaces::sharing::Sharing;
+use crate::spaces::survey::Survey;
 use crate::sys::proc;
+use zfold_uffd::page::pages_in;
 
 /// An address space.
 pub(crate) struct Managed {
@@ -84,53 +87,9 @@ pub(crate) struct Managed {
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
 }
 
-/// A survey of all mappings, which is expensive if there are many.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Survey {
-    /// When it ended, and how long it took.
-    pub at: Instant,
-    /// Same as above.
-    pub took: Duration,
-    /// How many pages it left open.
-    pub left: usize,
-    /// The pause until the next, as a multiple of the time that it took.
-    pub rest: u32,
-}
-
-impl Survey {
-    /// Returns whether the next is due, with so many pages open, among so many spaces.
-    pub(crate) fn is_due(&self, open: usize, spaces: usize) -> bool {
-        let crowd = (spaces / CROWD).max(1) as u32;
-        // In a crowd, a space that opens nothing stays as it is.
-        let may = crowd == 1 || open > self.left;
-        may && self.at.elapsed() >= self.took * (self.rest * crowd)
-    }
-}
-
-/// A number of spaces from which on each is surveyed less often the more there are, so that all
-/// surveys together do not take longer.
-pub(crate) const CROWD: usize = 16;
-
-/// The state of the pages that forks share, which the program's writes make its own.
-#[derive(Debug)]
-pub(crate) struct Sharing {
-    /// When it is measured next.
-    pub due: Instant,
-    /// Faults that the kernel had served alone, and pages that were open, at the last look after
-    /// the last measurement.
-    pub seen: Option<(usize, usize)>,
-}
-
-impl Sharing {
-    /// Records the current values; returns how many pages may have been copied since the last look:
-    /// each copy is a fault, and so is each new page.
-    pub(crate) fn copies(&mut self, faults: usize, open: usize) -> usize {
-        let (faults_before, open_before) =
-            self.seen.replace((faults, open)).unwrap_or((faults, open));
-        let grown = open.saturating_sub(open_before);
-        faults.saturating_sub(faults_before).saturating_sub(grown)
-    }
-}
+/// Bytes that may leave a space that is worth a helper, which takes about 50 KiB of the kernel's
+/// memory: a stack, tables, a socket, a filter.
+const WORTH: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 struct Charged {
@@ -366,9 +325,9 @@ impl Managed {
         lock(&self.charged).present.fixed
     }
 
-    /// Returns whether there are pages in closed ranges: without any, none can leave.
-    pub(crate) fn has_present(&self) -> bool {
-        lock(&self.charged).present.present > 0
+    /// Returns how many pages there are in closed ranges: without any, none can leave.
+    pub(crate) fn present(&self) -> usize {
+        lock(&self.charged).present.present
     }
 
     /// Returns how many pages of closed ranges are about to be discarded.
@@ -385,6 +344,9 @@ impl Managed {
     /// moved; less those that are also counted elsewhere. A page that forks share becomes a space's
     /// own when it leaves, so most pages that are still shared cannot leave.
     pub(crate) fn immovable(&self) -> usize {
+        if !self.is_attached() && !self.is_worth_helper() {
+            return self.charged().saturating_sub(self.credit());
+        }
         let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
         let stays = self.stays();
         let charged = lock(&self.charged);
@@ -402,6 +364,15 @@ impl Managed {
     pub(crate) fn charged(&self) -> usize {
         let charged = lock(&self.charged);
         charged.present.present + charged.open
+    }
+
+    /// Returns whether pages that leave this space may free more than a helper takes: its own, and
+    /// its part of those that forks share. A space that was not forked may have anything.
+    pub(crate) fn is_worth_helper(&self) -> bool {
+        let charged = self.charged();
+        let shared = self.credit().min(charged);
+        let freed = charged - shared + shared / self.budget.sharers().max(1);
+        freed >= pages_in(WORTH) || !self.shares()
     }
 
     /// Sets how many of these pages are also counted elsewhere.
@@ -470,15 +441,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spaces_of_a_crowd_are_surveyed_when_they_grow_and_more_rarely() {
-        let second = Duration::from_secs(1);
-        let Some(at) = Instant::now().checked_sub(second) else { return };
-        let survey = Survey { at, took: second / 1000, left: 10, rest: 10 };
-        assert!(survey.is_due(10, 1) && survey.is_due(11, 16 * 50));
-        assert!(!survey.is_due(10, 16 * 2) && !survey.is_due(11, 16 * 200));
-    }
-
-    #[test]
     fn what_forks_share_counts_once_in_what_cannot_leave() {
         let budget = Arc::new(Budget::new(64 << 20, true));
         let managed = Managed::new(SpaceId(1), 0, &budget);
@@ -490,5 +452,29 @@ mod tests {
         assert_eq!((managed.immovable(), budget.charge()), (100, 100));
         managed.set_credit(2000);
         assert_eq!(managed.immovable(), 0);
+    }
+
+    #[test]
+    fn a_fork_is_worth_a_helper_by_its_own_pages_and_its_part_of_the_others() {
+        let (budget, now) = (Arc::new(Budget::new(64 << 20, true)), Instant::now());
+        let managed = Managed::new(SpaceId(1), 0, &budget);
+        managed.seen(1024);
+        managed.set_credit(1024);
+        assert!(managed.is_worth_helper(), "it shares nothing");
+        let share = || Sharing::new(&budget, now, None);
+        *lock(&managed.sharing) = Some(share());
+        let worth = pages_in(WORTH);
+        let others: Vec<_> = (1..1024 / worth).map(|_| share()).collect();
+        assert!(managed.is_worth_helper(), "it may free as much by its part");
+        let more: Vec<_> = (0..1024).map(|_| share()).collect();
+        assert!(!managed.is_worth_helper());
+        assert_eq!(managed.immovable(), 0, "all of it counts elsewhere");
+        managed.set_credit(1024 - worth);
+        assert!(managed.is_worth_helper(), "by its own pages");
+        managed.set_credit(1024 - worth / 2);
+        assert!(!managed.is_worth_helper());
+        assert_eq!(managed.immovable(), worth / 2);
+        drop((others, more));
+        assert!(managed.is_worth_helper() && budget.sharers() == 1);
     }
 }

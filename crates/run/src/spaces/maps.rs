@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, page_of, pages_of};
-use crate::spaces::managed::{Managed, Sharing, lock};
+use crate::spaces::managed::{Managed, lock};
+use crate::spaces::sharing::Sharing;
 use crate::sys::proc::{self, Status};
 use crate::sys::procmap::{self, Vma};
 use zfold_uffd::page::page_len;

@@ -5,12 +5,12 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `managed` | an address space: its core under a lock, its helper, its place in the family |
+//! | `managed`, `sharing` | an address space: its core under a lock, its helper, its family |
 //! | `access`, `helper`, `staging` | how pages are filled in, and moved out |
 //! | `bytes` | bytes of pages on their way out |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
 //! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
-//! | `maps` | what `/proc` says of a space |
+//! | `maps`, `survey` | what `/proc` says of a space, and when it is read again |
 //! | `books`, `refusals` | which spaces there are, and which processes cannot be managed |
 
 pub(crate) mod access;
@@ -24,5 +24,7 @@ pub(crate) mod managed;
 pub(crate) mod maps;
 pub(crate) mod polls;
 pub(crate) mod refusals;
+pub(crate) mod sharing;
 pub(crate) mod signal;
 pub(crate) mod staging;
+pub(crate) mod survey;

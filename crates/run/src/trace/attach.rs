@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::events::gone;
 use super::filters::{self, suspend_filters};
-use super::helper::{self, Descriptor};
+use super::helper;
 use super::inject::{At, Injection};
+use super::steps::Descriptor;
 use super::task::Park;
 use super::{Tracer, let_go};
 use crate::link::{Attached, SpaceId};
@@ -148,7 +149,9 @@ impl Tracer<'_> {
             let _ = helper::reap(&mut injection, helper.inside);
         }
         let growth = (!filtered).then(|| self.memory.growth());
-        let made = helper::attach(&mut injection, process, descriptor, growth);
+        let is_alone = self.spaces.get(space).is_some_and(|known| known.tasks == 1);
+        let alone = (is_alone && !unfiltered).then(|| filters::filters_of(tid));
+        let made = helper::attach(&mut injection, process, descriptor, growth, alone);
         let stop = injection.finish();
         if unfiltered {
             let_go(ptrace::set_options(tid, ptrace::FOLLOW));

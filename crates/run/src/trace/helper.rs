@@ -30,14 +30,13 @@
 //!   protections only while all threads of the space are held.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
-use super::birth::{Birth, put_filter};
+use super::birth::{Birth, Born};
 use super::channel::{ARGUMENTS, AT, CODE_LEN, Channel, DATA_END, OTHERS, STAGING, checked};
 use super::events::Queue;
 use super::inject::Injection;
+use super::steps::{Descriptor, filter_at};
 use crate::link::{Attached, Call, Growth};
-use crate::permission::Access;
 use crate::sys::arch::{self, LOOP};
 use crate::sys::ptrace::{self, Event};
 use crate::sys::{proc, process, seccomp};
@@ -56,17 +55,9 @@ pub(crate) struct Helper {
     pub parent: i32,
 }
 
-/// How a helper gets its userfaultfd.
-#[derive(Debug)]
-pub(crate) enum Descriptor<'a> {
-    /// It opens one.
-    Open(&'a Access),
-    /// It is given this one, of a child of fork.
-    Given(OwnedFd),
-}
-
 /// Makes a helper for the address space of the thread in which calls are injected, and installs the
-/// filter, which stops the program at this growth, unless the program has it.
+/// filter, which stops the program at this growth, unless the program has it. `alone`: no other
+/// thread has the space, and no filter of the program's own applies, but so many of others.
 ///
 /// # Errors
 /// `ESRCH` if the thread has ended. Otherwise the reason; nothing is left in the space then.
@@ -75,6 +66,7 @@ pub(crate) fn attach(
     parent: i32,
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
+    alone: Option<usize>,
 ) -> io::Result<(Helper, Attached)> {
     let end = if proc::is_limited(parent) { OTHERS } else { DATA_END };
     map(injection, end)?;
@@ -84,7 +76,7 @@ pub(crate) fn attach(
         Err(error) => return unmap(injection, end).and(Err(error)),
     };
     let pid = injection.child();
-    let result = start(injection, pid, inside, descriptor, filter, end);
+    let result = start(injection, pid, inside, descriptor, filter, end, alone);
     if result.is_err() {
         process::kill(pid);
         wait_for_end(pid, injection.queue());
@@ -167,21 +159,13 @@ fn start(
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
     end: usize,
+    alone: Option<usize>,
 ) -> io::Result<Attached> {
     // It is in the namespace of its maker.
-    let mut birth = Birth::begin(pid, GADGET, end, injection.queue())?;
-    let uffd = match descriptor {
-        Descriptor::Open(access) => Some(birth.open_uffd(access)?),
-        Descriptor::Given(uffd) => {
-            birth.receive_descriptor(&uffd)?;
-            None
-        }
-    };
-    let others = birth.protect_others(end)?;
-    birth.lock_down()?;
-    let socket = birth.finish()?;
+    let birth = Birth::begin(pid, GADGET, injection.queue())?;
+    let Born { socket, uffd, others } = birth.finish(end, &descriptor, alone)?;
     if let Some(growth) = filter {
-        put_filter(injection, ARGUMENTS, &seccomp::program(growth))?;
+        injection.put(ARGUMENTS, &filter_at(ARGUMENTS, &seccomp::program(growth)))?;
         install(injection)?;
     }
     Ok(Attached {

@@ -171,7 +171,7 @@ impl<'a> Injection<'a> {
     ///
     /// # Errors
     /// Nothing is mapped there, or the thread is gone.
-    pub(crate) fn put(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn put(&self, to: usize, bytes: &[u8]) -> io::Result<()> {
         // Neither way waits for a page of a userfaultfd; the second also works for a process whose
         // memory may not be read.
         if let Ok(memory) = fs::File::options().write(true).open(format!("/proc/{}/mem", self.tid))

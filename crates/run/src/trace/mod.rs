@@ -34,6 +34,7 @@
 //! - T9: a space of processes that ran before is attached only when each of its threads has been
 //!   met or is gone ([`caught`], [`meet`]).
 
+mod alone;
 mod areas;
 mod aside;
 mod asked;
@@ -56,6 +57,7 @@ mod modes;
 mod news;
 mod program;
 mod restart;
+mod steps;
 mod still;
 mod stops;
 mod task;

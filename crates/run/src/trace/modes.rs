@@ -6,8 +6,8 @@
 
 use std::io;
 
-use super::birth::put_filter;
 use super::inject::{At, Injection};
+use super::steps::filter_at;
 use super::{Tracer, filters, let_go};
 use crate::sys::ptrace::{self, Syscall};
 use crate::sys::seccomp;
@@ -80,7 +80,7 @@ const STACK: usize = 512;
 
 /// Puts the thread under the filter, which is written to its stack.
 fn install(injection: &mut Injection<'_>, at: usize) -> io::Result<()> {
-    put_filter(injection, at, &seccomp::strict())?;
+    injection.put(at, &filter_at(at, &seccomp::strict()))?;
     let filter = [libc::SECCOMP_SET_MODE_FILTER as u64, 0, at as u64, 0, 0, 0];
     if injection.call(libc::SYS_seccomp, filter)? == 0 {
         return Ok(());

@@ -11,8 +11,8 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    DumpableBehavior, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd,
-    pidfd_open, set_dumpable_behavior, setrlimit, test_kill_process,
+    DumpableBehavior, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getppid,
+    getrlimit, pidfd_getfd, pidfd_open, set_dumpable_behavior, setrlimit, test_kill_process,
 };
 
 use super::inherited::Inherited;
@@ -202,11 +202,12 @@ pub(crate) struct Bell {
 pub(crate) fn start_bell() -> io::Result<Bell> {
     let (closed, open) = pipe_with(PipeFlags::CLOEXEC)?;
     let (seized, unseized) = pipe_with(PipeFlags::CLOEXEC)?;
+    let parent = getpid();
     // SAFETY: as in `start`.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => listen_for_bell(&seized),
+        0 => listen_for_bell(&seized, parent),
         pid => {
             drop(open);
             // Ends when the child has closed its copy, with all else.
@@ -217,9 +218,14 @@ pub(crate) fn start_bell() -> io::Result<Bell> {
 }
 
 /// In the child: drops everything of its parent, and the terminal's signals.
-fn listen_for_bell(seized: &OwnedFd) -> ! {
+fn listen_for_bell(seized: &OwnedFd, parent: Pid) -> ! {
     // SAFETY: takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    // A parent that was killed before that sends no signal.
+    if getppid() != Some(parent) {
+        // SAFETY: ends this process, which shares nothing with another.
+        unsafe { libc::_exit(0) };
+    }
     // SAFETY: takes a string that lives for ever.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"zfold-bell".as_ptr(), 0, 0, 0) };
     // Not a session of its own, which some kernels schedule as a whole: then it would wait behind
@@ -393,4 +399,29 @@ pub(crate) fn may_trace_calls() -> io::Result<()> {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{WaitOptions, waitpid};
+    use zfold_testing::wait_for;
+
+    use super::*;
+
+    #[test]
+    fn a_bell_whose_parent_has_ended_ends() {
+        let (seized, _unseized) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+        // This test's own parent in the place of one that was killed.
+        let gone = getppid().expect("a parent");
+        // SAFETY: as in `start_bell`.
+        let bell = match unsafe { libc::fork() } {
+            0 => listen_for_bell(&seized, gone),
+            pid => Pid::from_raw(pid).expect("a child"),
+        };
+        let ended = wait_for(|| match waitpid(Some(bell), WaitOptions::NOHANG).expect("waited") {
+            Some((_, status)) => Ok(status),
+            None => Err("it runs"),
+        });
+        assert_eq!(ended.exit_status(), Some(0));
+    }
 }

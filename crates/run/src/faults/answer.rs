@@ -334,8 +334,7 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
         if loads.pages().is_empty() || managed.is_dead() {
             break;
         }
-        let keeps = shared.cold.keeps(space.reach(page));
-        let ahead = Ahead { shared, access, keeps, spares: false };
+        let ahead = Ahead { shared, access, of: Some(page) };
         let refused = ahead.load(managed, space, &loads, buffer, &mut told.released);
         told.finish(shared);
         if refused.is_some() {
@@ -350,10 +349,9 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
 pub(super) struct Ahead<'a> {
     pub shared: &'a Shared,
     pub access: &'a Access,
-    /// They leave copies in the store.
-    pub keeps: bool,
-    /// The hand spares them.
-    pub spares: bool,
+    /// The last fault of their sequence. `None`: the program has asked for them, and the hand spares
+    /// them.
+    pub of: Option<PageNo>,
 }
 
 impl Ahead<'_> {
@@ -393,6 +391,8 @@ impl Ahead<'_> {
         mut bytes: &[u8],
         released: &mut Released,
     ) -> Option<Refused> {
+        // Now, when others have left: while the pages were read, room for copies may have come.
+        let keeps = self.shared.cold.keeps(self.of.map_or(0, |page| space.reach(page)));
         let mut most = bytes.len() / page_len();
         while !bytes.is_empty() {
             let len = bytes.len().min(most * page_len());
@@ -400,8 +400,8 @@ impl Ahead<'_> {
             if done > 0 {
                 let pages = first..first + done;
                 space.settled();
-                space.brought(&pages, self.keeps, released);
-                if self.spares {
+                space.brought(&pages, keeps, released);
+                if self.of.is_none() {
                     space.spare(&pages);
                 }
                 self.shared.counters.prefetched_total.add(done as u64);

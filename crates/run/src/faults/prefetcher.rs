@@ -96,8 +96,7 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
     }
     let before = (needed.pages.clone(), needed.left);
     let mut released = Released::new();
-    // Of no sequence that could be known to be longer than the limit.
-    let ahead = Ahead { shared, access, keeps: shared.cold.keeps(0), spares: true };
+    let ahead = Ahead { shared, access, of: None };
     let mut space = managed.lock();
     let refused = match space.needed(&mut needed.pages, &mut needed.left, room) {
         Away::None => {

@@ -32,7 +32,6 @@ static SERVER: LazyLock<Arc<NbdServer>> = LazyLock::new(|| {
     };
     let options = NbdOptions::default()
         .with_max_request_bytes(128 << 10)
-        .with_threads_per_connection(2)
         .with_handshake_timeout(Duration::from_secs(1));
     NbdServer::new(vec![export("a", false), export("b", true)], options)
 });

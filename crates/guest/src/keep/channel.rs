@@ -96,6 +96,13 @@ impl Channel {
         self.0
     }
 
+    /// Sends a server its first message, without waiting for room.
+    pub(super) fn begin(&self, takeovers: u64, sockets: &[OwnedFd]) -> io::Result<()> {
+        let begin = ToServer::Begin { front: std::process::id(), takeovers };
+        let sockets: Vec<_> = sockets.iter().map(OwnedFd::as_fd).collect();
+        Ok(self.try_send(&begin, &sockets)?)
+    }
+
     /// Sends a message without waiting for room.
     ///
     /// # Errors

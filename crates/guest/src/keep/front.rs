@@ -158,7 +158,7 @@ impl Front {
     pub fn run(&self, sockets: &[OwnedFd], mut hear: impl FnMut(Heard)) -> End {
         let mut servers = Servers::default();
         // Without it, the server ends.
-        let _ = begin(&self.state().server, 0, sockets);
+        let _ = self.state().server.begin(0, sockets);
         let (mut was_ready, mut ticked) = (false, Instant::now());
         loop {
             let (server, stock) = {
@@ -329,7 +329,7 @@ impl Front {
         servers.takeovers += 1;
         let made = Channel::pair().and_then(|(ours, theirs)| {
             stock.send(&ToStock::Go, &[theirs.as_fd()])?;
-            begin(&ours, servers.takeovers, sockets)?;
+            ours.begin(servers.takeovers, sockets)?;
             Ok(ours)
         });
         match made {
@@ -446,13 +446,6 @@ impl Front {
     fn tell(&self, line: &str) {
         (self.0.tell)(line);
     }
-}
-
-/// Sends a server its first message.
-fn begin(server: &Channel, takeovers: u64, sockets: &[OwnedFd]) -> io::Result<()> {
-    let begin = ToServer::Begin { front: std::process::id(), takeovers };
-    let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
-    Ok(server.try_send(&begin, &sockets)?)
 }
 
 impl Reception for Front {

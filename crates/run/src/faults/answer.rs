@@ -349,8 +349,8 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
 pub(super) struct Ahead<'a> {
     pub shared: &'a Shared,
     pub access: &'a Access,
-    /// The last fault of their sequence. `None`: the program has asked for them, and the hand spares
-    /// them.
+    /// The last fault of their sequence. `None`: the program has asked for them, and the hand
+    /// spares them.
     pub of: Option<PageNo>,
 }
 

@@ -1,7 +1,7 @@
 //! Which address spaces there are, and which processes cannot be managed.
 //!
-//! The table and its list are leaves in the lock order ([`crate::shared`]): the table is taken under
-//! the list, and no lock of a space under either.
+//! The table and its list are leaves in the lock order ([`crate::shared`]): the table is taken
+//! under the list, and no lock of a space under either.
 
 use std::collections::BTreeMap;
 use std::io;

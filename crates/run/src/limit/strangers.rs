@@ -57,7 +57,10 @@ fn strangers(shared: &Shared) -> HashSet<i32> {
     let spaces = shared.books.all();
     let tasks = spaces.iter().flat_map(|managed| lock(&managed.tasks).clone());
     let own = proc::threads(std::process::id() as i32).unwrap_or_default();
-    tasks.chain(own).flat_map(proc::children).filter(|&pid| is_untraced(pid)).collect()
+    // The program is traced only when it gets a processor, on a busy machine after many looks.
+    let orphans =
+        own.into_iter().flat_map(proc::children).filter(|&pid| !proc::is_this_program(pid));
+    tasks.flat_map(proc::children).chain(orphans).filter(|&pid| is_untraced(pid)).collect()
 }
 
 fn is_untraced(pid: i32) -> bool {

@@ -56,6 +56,12 @@ pub(crate) fn call(tid: i32) -> Option<Seen> {
     seen(&read(tid, "syscall").ok()?)
 }
 
+/// Returns whether a process executes the same program as this one.
+pub(crate) fn is_this_program(pid: i32) -> bool {
+    let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    program(&pid.to_string()).is_some_and(|path| Some(path) == program("self"))
+}
+
 /// Reads number, six arguments, stack and instruction.
 fn seen(line: &str) -> Option<Seen> {
     let mut words = line.split_ascii_whitespace();
@@ -244,6 +250,15 @@ mod tests {
             }
             stop.wait();
         });
+    }
+
+    #[test]
+    fn a_process_executes_this_program_or_another() {
+        assert!(is_this_program(std::process::id().cast_signed()));
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        assert!(!is_this_program(other.id().cast_signed()));
+        other.kill().and_then(|()| other.wait()).expect("it ends");
+        assert!(!is_this_program(i32::MAX), "there is none");
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl Returns {
     }
 
     /// A page was loaded again; returns what is to be remembered of it. Pages of a group (`page` /
-    /// [`GROUP`]) draw the same odds.
+    /// `GROUP`) draw the same odds.
     pub fn refaulted(&mut self, past: Past, page: u64, now: Era) -> Past {
         let refaulted = past.returned(now);
         if past == Past::UNKNOWN {

@@ -20,7 +20,7 @@ fn wrong_arguments_are_one_line() {
     assert_refused(&["manage-attached", "--limit", "64MiB", "1"], 2, &["use that"]);
     assert!(!results(&["--help"]).contains("manage-attached"));
     let help = results(&["attach", "--help"]);
-    for part in ["kernel.yama.ptrace_scope", "CAP_SYS_PTRACE", "no_new_privs", "For good:"] {
+    for part in ["kernel.yama.ptrace_scope", "CAP_SYS_PTRACE", "no_new_privs", "cannot be undone"] {
         assert!(help.contains(part), "{part}");
     }
 }

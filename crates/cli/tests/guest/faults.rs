@@ -34,7 +34,7 @@ fn a_file_that_fails_costs_no_image() {
             assert!(fs::read(&saved).expect("saved") == before, "{fault}: another file");
         }
         for place in [&faults.write, &faults.sync] {
-            fails(place, &["guest", "export", "a", text(&out)], "cannot export to");
+            fails(place, &["guest", "export", "a", text(&out)], "cannot write");
         }
         fails(&faults.read, &["guest", "import", "b", text(&memory_file)], "cannot import");
         let part = on.path(&format!("images.part{}", server.stat()["server_pid"]));

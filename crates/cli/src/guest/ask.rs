@@ -32,9 +32,15 @@ pub(super) fn run(command: &GuestCommand) -> Result<(), Failure> {
     }
     let (server, command, words, text) = asked(command)?;
     let found = client(server)?.ask(command, words)?;
-    match server.json {
-        true => exit::write_data(format!("{found}\n").as_bytes()),
-        false => exit::write_text(&text(&found)?),
+    show(server, &found, &text(&found)?)
+}
+
+/// Shows what a server has answered: as JSON, or as this text.
+fn show(server: &GuestTarget, found: &Value, text: &str) -> Result<(), Failure> {
+    if server.json {
+        exit::write_data(format!("{found}\n").as_bytes())
+    } else {
+        exit::write_text(text)
     }
 }
 
@@ -117,18 +123,14 @@ fn receive(server: &GuestTarget, name: &str, words: Vec<String>) -> Result<(), F
         "{socket}\nch-remote --api-socket=API send-migration \
          destination_url=unix:{socket},local=on\n"
     );
-    let show = |found: &Value, text: &str| match server.json {
-        true => exit::write_data(format!("{found}\n").as_bytes()),
-        false => exit::write_text(text),
-    };
-    show(&found, &usage)?;
+    show(server, &found, &usage)?;
     let progress = Progress::begin();
     loop {
         let found = client.ask("received", vec![name.to_owned()])?;
         let saved = &found["saved"];
         if !saved.is_null() {
             drop(progress);
-            return show(saved, &stored(saved));
+            return show(server, saved, &stored(saved));
         }
         let number = |field: &str| found[field].as_f64().unwrap_or(0.0);
         if number("pages") > 0.0 {

@@ -18,7 +18,7 @@ use crate::spaces::managed::lock;
 const HELPERS: usize = 3;
 /// How often they check for work without a call.
 const IDLE: Duration = Duration::from_secs(3600);
-/// Pages of a batch after which their memory is given back where room is tight.
+/// Pages of a batch after which their memory is given back where the program waits for it.
 const PART: usize = 16;
 /// About the time that a batch takes.
 const MOMENT: Duration = Duration::from_micros(100);
@@ -54,7 +54,8 @@ pub(crate) fn ahead(shared: &Shared) -> usize {
 }
 
 /// Compresses the oldest batch that no other thread compresses; returns whether there was one.
-/// Where room is tight, it comes back with each part of the batch.
+/// Where compressed pages take their room from the program, it comes back with each part of the
+/// batch; elsewhere that would cost more than it gains.
 pub(crate) fn retire(shared: &Shared) -> bool {
     // It would find no room.
     if lock(&shared.cold.starving).is_waiting() {
@@ -63,8 +64,8 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     let Some(batch) = lock(&shared.cold.swap_cache).take() else {
         return false;
     };
-    let is_tight = shared.budget.is_tight();
-    let at_once = if is_tight { PART } else { batch.len() };
+    let in_parts = shared.budget.is_together();
+    let at_once = if in_parts { PART } else { batch.len() };
     // Those before it were given back when it found no room.
     for start in (batch.given()..batch.len()).step_by(at_once) {
         let part = start..batch.len().min(start + at_once);
@@ -76,7 +77,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
             lock(&shared.cold.swap_cache).give_up(batch);
             return false;
         }
-        if is_tight {
+        if in_parts {
             SwapCache::give_back(&shared.cold.swap_cache, &batch, &part);
             count(shared, part.len());
         }

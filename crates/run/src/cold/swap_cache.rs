@@ -7,10 +7,10 @@
 //!
 //! The memory of pages that are in the store, or back in their space, is given back: in parts while
 //! compressed pages take their room from the program ([`SwapCache::give_back`]), otherwise when the
-//! batch is retired. The bytes of a
-//! page that the table of its space still has in its slot do not change: only the thread that has
-//! taken the batch gives memory back, of pages for which it has seen under the lock of the space
-//! that none is in its slot any longer. A page counts until its memory is given back.
+//! batch is retired. The bytes of a page that the table of its space still has in its slot do not
+//! change: only the thread that has taken the batch gives memory back, of pages for which it has
+//! seen under the lock of the space that none is in its slot any longer. A page counts until its
+//! memory is given back.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};

@@ -39,6 +39,8 @@ mod core;
 mod images;
 mod keep;
 mod offload;
+#[cfg(test)]
+mod orders;
 mod serve;
 
 pub use images::{

@@ -30,7 +30,7 @@ impl Images {
     /// There is none, or it cannot be read.
     pub fn state(&self, name: &str) -> Result<Vec<u8>, ImageError> {
         let image = self.claim(name)?;
-        let machine = self.machine(&image)?.filter(|machine| machine.config.is_empty());
+        let machine = self.machine(&image)?.filter(|machine| !machine.is_machine());
         Ok(machine.ok_or_else(|| ImageError::NoState(name.into()))?.state)
     }
 

@@ -10,7 +10,7 @@ use zfold_store::snapshot::{self, SnapshotReport};
 
 use super::error::ImageError;
 use super::image::{self, Image};
-use super::machine::{Lengths, StateInfo};
+use super::machine::{Lengths, Machine};
 use super::{Catalog, Images, check_name, import, keys};
 
 /// Name of the list's format.
@@ -105,7 +105,7 @@ impl Images {
                     None => None,
                 };
                 let image = image.with_own_pages(own_pages);
-                let image = image.with_state(state.as_ref().map(StateInfo::of));
+                let image = image.with_state(state.as_ref().and_then(Machine::state_info));
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));

@@ -17,13 +17,23 @@ pub(crate) const DOCUMENT_MAX: u64 = 64 << 20;
 /// A machine's documents, as its VMM sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// How it is configured; empty if the state says that, too.
+    /// How it is configured; empty if the state says that, too: cloud-hypervisor's never is.
     pub(crate) config: Vec<u8>,
     /// The state of its processors and devices.
     pub(crate) state: Vec<u8>,
 }
 
 impl Machine {
+    /// Returns whether it is one that can be restored, rather than the state file of a snapshot.
+    pub(crate) fn is_machine(&self) -> bool {
+        Lengths::of(self).is_machine()
+    }
+
+    /// Returns what is known of a state file, if it is one.
+    pub(super) fn state_info(&self) -> Option<StateInfo> {
+        (!self.is_machine()).then(|| StateInfo::of(&self.state))
+    }
+
     /// Returns one with the state file of a snapshot; nothing if it is empty or too long.
     pub(super) fn of_state(file: &File) -> io::Result<Option<Self>> {
         let mut state = Vec::new();
@@ -44,8 +54,8 @@ pub struct StateInfo {
 }
 
 impl StateInfo {
-    pub(super) fn of(machine: &Machine) -> Self {
-        Self { bytes: machine.state.len() as u64, hash: xxh3_64(&machine.state) }
+    fn of(state: &[u8]) -> Self {
+        Self { bytes: state.len() as u64, hash: xxh3_64(state) }
     }
 }
 

@@ -258,8 +258,7 @@ impl Images {
         let below = base.as_ref().map(|base| Arc::clone(base.image()));
         let image = Image::new(name.into(), self.store.clone(), keys.start, pages, below);
         let image = image.with_machine(lengths);
-        let state = machine.filter(|machine| machine.config.is_empty()).map(StateInfo::of);
-        let image = image.with_state(state);
+        let image = image.with_state(machine.and_then(Machine::state_info));
         let (first, base) = (keys.start, base.as_deref());
         let place = Place { store: &self.store, gate: &self.gate, first, base };
         let imported = import::import(place, parts, holes, done).and_then(|imported| {

@@ -187,7 +187,7 @@ pub fn adopt(
 fn machine(images: &Images, name: &str) -> Result<(Claim, Layout, Machine), RestoreError> {
     let image = images.claim(name)?;
     let machine = images.machine(&image)?;
-    let machine = machine.filter(|machine| !machine.config.is_empty());
+    let machine = machine.filter(Machine::is_machine);
     let machine = machine.ok_or_else(|| RestoreError::NoMachine(name.into()))?;
     let layout = Layout::of(&machine.config)?;
     match layout.pages() == image.pages() {

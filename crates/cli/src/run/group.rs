@@ -5,10 +5,11 @@
 //! The policy's lock is held while a limit of the store is set, so after `leave_store` has returned
 //! none is set but by others. Nothing waits for this thread, which ends with the process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use zfold_pool::Lock;
 use zfold_run::{Control, Figures};
 use zfold_store::pressure::{Left, MemoryLeft, OwnStalls};
 
@@ -21,7 +22,7 @@ pub(super) struct GroupLimit(Arc<Shared>);
 
 struct Shared {
     control: Control,
-    policy: Mutex<Policy>,
+    policy: Lock<Policy>,
     /// Nobody has set a limit.
     auto: AtomicBool,
     /// How much compressed pages may take is chosen, too.
@@ -42,31 +43,30 @@ fn known(left: Left) -> u64 {
 impl GroupLimit {
     /// Chooses what a run may take from now on; `auto`: it has no other limit; `own_store`: and how
     /// much of that compressed pages may take. Without a thread for that, all stays as it is.
-    pub(super) fn start(control: Control, auto: bool, own_store: bool) -> Self {
-        let memory = MemoryLeft::new();
+    pub(super) fn start(control: Control, memory: MemoryLeft, auto: bool, own_store: bool) -> Self {
         let now = memory.measure();
         let left = known(now);
-        let policy = Mutex::new(Policy::new(left));
+        let policy = Lock::new(Policy::new(left));
         let (is_auto, own_store) = (AtomicBool::new(false), AtomicBool::new(own_store));
         let group = Self(Arc::new(Shared { control, policy, auto: is_auto, own_store, left }));
         if auto {
             group.be_the_limit();
         } else {
-            group.set(group.policy().limit(), now.cgroup == Some(left));
+            group.set(group.0.policy.lock().limit(), now.cgroup == Some(left));
         }
         let chosen = group.clone();
         // It ends with the process.
         let _ = std::thread::Builder::new()
             .name("zfold-group".to_owned())
-            .spawn(move || chosen.follow(&memory));
+            .spawn(move || chosen.follow(&memory, &now));
         group
     }
 
-    fn follow(&self, memory: &MemoryLeft) {
+    fn follow(&self, memory: &MemoryLeft, first: &Left) {
         let control = &self.0.control;
         let mut stalls = OwnStalls::new();
-        let (mut before, mut then) = (counted(control, &memory.measure()), Instant::now());
-        let mut pause = self.policy().next_look(0);
+        let (mut before, mut then) = (counted(control, first), Instant::now());
+        let mut pause = self.0.policy.lock().next_look(0);
         loop {
             std::thread::sleep(pause);
             let (earlier, now, later) = (control.taken(), memory.measure(), control.taken());
@@ -88,7 +88,7 @@ impl GroupLimit {
                 elapsed,
             };
             let auto = self.is_auto();
-            let mut policy = self.policy();
+            let mut policy = self.0.policy.lock();
             // Beside a limit that somebody has set, nothing is withheld.
             let limit = policy.follow(&if auto { measured } else { measured.calm() });
             pause = policy.next_look(measured.left);
@@ -113,15 +113,10 @@ impl GroupLimit {
         self.0.control.set_limit_together(if counts { limit } else { u64::MAX });
     }
 
-    fn policy(&self) -> MutexGuard<'_, Policy> {
-        // A panic ends the process.
-        self.0.policy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Leaves the run no limit but this one, from now on.
     pub(super) fn be_the_limit(&self) {
         self.0.auto.store(true, Ordering::Relaxed);
-        self.set(self.policy().limit(), false);
+        self.set(self.0.policy.lock().limit(), false);
         self.0.control.set_limit(u64::MAX);
     }
 
@@ -132,7 +127,7 @@ impl GroupLimit {
 
     /// Leaves how much compressed pages may take to others from now on.
     pub(super) fn leave_store(&self) {
-        let _policy = self.policy();
+        let _policy = self.0.policy.lock();
         self.0.own_store.store(false, Ordering::Relaxed);
     }
 
@@ -143,7 +138,7 @@ impl GroupLimit {
 
     /// Returns what was chosen, and by what.
     pub(super) fn record(&self) -> Auto {
-        let (least_limit_bytes, most_limit_bytes) = self.policy().range();
+        let (least_limit_bytes, most_limit_bytes) = self.0.policy.lock().range();
         let steered_by =
             OwnStalls::new().map_or("files read again", |stalls| stalls.source()).to_owned();
         Auto { left_at_start_bytes: self.0.left, least_limit_bytes, most_limit_bytes, steered_by }

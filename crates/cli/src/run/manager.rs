@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -21,6 +21,7 @@ use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal
 use rustix::stdio::{dup2_stderr, dup2_stdin, stdin, stdout};
 use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use zfold_far::FarBacking;
+use zfold_pool::Lock;
 use zfold_run::{
     Control, Event, Files, Inherited, Kind, MemoryLimits, Report, RunError, RunOptions, Staying,
     access, keep_little_memory, tell,
@@ -125,7 +126,7 @@ fn run(
     let inherited = Inherited::from_words(words).with_limits(limits);
     let plan = RunPlan::new(args)?;
     let (pool, store, far) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
-    let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
+    let program = Arc::new(Lock::new(Program::Coming(Vec::new())));
     let heard = listen(heard, own, Arc::clone(&program), Arc::clone(&rest));
     heard.map_err(cannot("start a thread"))?;
 
@@ -149,7 +150,8 @@ fn run(
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
         rest.began(control.clone());
-        let group = GroupLimit::start(control.clone(), plan.auto, plan.leaves_store_open());
+        let open = plan.leaves_store_open();
+        let group = GroupLimit::start(control.clone(), memory.clone(), plan.auto, open);
         auto = plan.auto.then(|| group.clone());
         service = steer::serve(control, parent, &plan, Some(group), far.clone());
     };
@@ -176,7 +178,7 @@ fn run(
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
-                *held(&program) = Program::Ended;
+                *program.lock() = Program::Ended;
                 rest.ended(exit);
                 ToFront::Ended(exit.into())
             }
@@ -287,8 +289,8 @@ fn release(files: Files) {
     }
 }
 
-fn started(program: &Mutex<Program>, process: i32) {
-    let before = std::mem::replace(&mut *held(program), Program::Running(process));
+fn started(program: &Lock<Program>, process: i32) {
+    let before = std::mem::replace(&mut *program.lock(), Program::Running(process));
     if let Program::Coming(signals) = before {
         signals.into_iter().for_each(|signal| tell(process, signal));
     }
@@ -321,7 +323,7 @@ fn note_signals(own: Arc<Own>, rest: Arc<Rest>) -> io::Result<()> {
 fn listen(
     heard: impl Iterator<Item = ToManager> + Send + 'static,
     own: Arc<Own>,
-    program: Arc<Mutex<Program>>,
+    program: Arc<Lock<Program>>,
     rest: Arc<Rest>,
 ) -> io::Result<()> {
     let listen = move || {
@@ -331,20 +333,15 @@ fn listen(
             if own.matches(signal, Instant::now(), GRACE) {
                 continue;
             }
-            match &mut *held(&program) {
+            match &mut *program.lock() {
                 Program::Coming(signals) => signals.push(signal),
                 Program::Running(process) => tell(*process, signal),
                 Program::Ended => {}
             }
         }
-        if !matches!(*held(&program), Program::Ended) {
+        if !matches!(*program.lock(), Program::Ended) {
             std::process::exit(FAILED.into());
         }
     };
     std::thread::Builder::new().name("zfold-front".to_owned()).spawn(listen).map(drop)
-}
-
-fn held(program: &Mutex<Program>) -> MutexGuard<'_, Program> {
-    // The state stays valid after a panic.
-    program.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -82,8 +82,8 @@ impl Target {
     }
 }
 
-/// Opens what `plan` names. What is not a file has `size` bytes for
-/// pages unless the plan says how many.
+/// Opens what `plan` names. It gets `size` bytes for pages unless it is a file that has a length,
+/// or the plan says how many.
 ///
 /// # Errors
 /// It cannot be used, or it is a file that zfold did not make and may not overwrite.

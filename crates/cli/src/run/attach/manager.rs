@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
 use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access, remedy};
+use zfold_store::pressure::MemoryLeft;
 
 use super::asked::plan;
 use crate::args::AttachArgs;
@@ -63,7 +64,10 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
     let (mut service, control) = (None, OnceLock::new());
     let steer = |given: Control| {
         // With a limit of its own, the group of this process is not the program's.
-        let start = || GroupLimit::start(given.clone(), true, plan.leaves_store_open());
+        let start = || {
+            let open = plan.leaves_store_open();
+            GroupLimit::start(given.clone(), MemoryLeft::new(), true, open)
+        };
         service = steer::serve(given.clone(), own, &plan, plan.auto.then(start), far.clone());
         let _ = control.set(given);
     };

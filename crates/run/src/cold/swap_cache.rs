@@ -32,8 +32,9 @@ const PAGE_BITS: u32 = 8;
 pub(crate) const BATCH: usize = 1 << PAGE_BITS;
 /// Batches that can be told apart.
 const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
-/// Buffers that are kept for the next batches, with their memory unless room is short.
-const SPARE: usize = 2;
+/// Buffers that are kept for the next batches, with their memory: where there is room, and where it
+/// is tight.
+const SPARE: [usize; 2] = [2, 1];
 
 /// Pages of a batch, which stay as they are while this is held.
 pub(crate) struct Pages<'a> {
@@ -225,8 +226,8 @@ impl SwapCache {
     }
 
     /// Removes a batch that was taken and whose slots no page uses any longer; returns how many of
-    /// its pages had not been given back.
-    pub(crate) fn retire(&mut self, batch: Arc<Batch>) -> usize {
+    /// its pages had not been given back. Its buffer is kept, unless there are enough.
+    pub(crate) fn retire(&mut self, batch: Arc<Batch>, is_tight: bool) -> usize {
         let place = self.place(batch.number);
         drop(self.batches[place].take().expect("it retires once"));
         while let Some(None) = self.batches.front() {
@@ -238,7 +239,7 @@ impl SwapCache {
         self.pages -= pages;
         // A thread that still has it keeps the memory instead.
         if let Ok(batch) = Arc::try_unwrap(batch)
-            && self.spare.len() < SPARE
+            && self.spare.len() < SPARE[usize::from(is_tight)]
             && let Some(bytes) = batch.bytes.into_inner()
         {
             let mut bytes = sound(bytes.into_inner());
@@ -293,7 +294,7 @@ mod tests {
         let retired = batches[0].slot(0);
         let oldest = cache.take().unwrap();
         assert_eq!(oldest.number, batches[0].number);
-        assert_eq!(cache.retire(oldest), 3);
+        assert_eq!(cache.retire(oldest, false), 3);
         assert!(cache.find(retired).is_none(), "it is the newest that could be, not the oldest");
         assert_eq!(cache.of(SpaceId(3)).len(), 1);
         cache.moved(batches[1].slot(1), 77);
@@ -306,7 +307,7 @@ mod tests {
         let mut cache = SwapCache { next: NUMBERS - 1, ..SwapCache::default() };
         let batches: Vec<_> = (1..=3).map(|fill| push(&mut cache, fill, 2)).collect();
         let (first, second) = (cache.take().unwrap(), cache.take().unwrap());
-        cache.retire(second);
+        cache.retire(second, false);
         assert_eq!(cache.pages(), 4);
         assert!(cache.find(batches[1].slot(0)).is_none());
         assert!(cache.of(SpaceId(2)).is_empty());
@@ -314,7 +315,7 @@ mod tests {
             let (found, _) = cache.find(batches[at].slot(1)).unwrap();
             assert_eq!(found.page(1)[0], at as u8 + 1);
         }
-        cache.retire(first);
+        cache.retire(first, false);
         assert_eq!((cache.batches.len(), cache.taken), (1, 0));
         assert_eq!(cache.take().unwrap().number, batches[2].number);
         assert!(cache.take().is_none());
@@ -329,7 +330,7 @@ mod tests {
         assert!(!cache.is_in_work());
         let again = cache.take().unwrap();
         assert_eq!((again.number, cache.is_in_work()), (batches[0].number, true));
-        cache.retire(again);
+        cache.retire(again, false);
         assert_eq!(cache.take().unwrap().number, batches[1].number);
     }
 
@@ -338,8 +339,21 @@ mod tests {
         let mut cache = SwapCache::default();
         drop(push(&mut cache, 1, batch_max()));
         let batch = cache.take().unwrap();
-        cache.retire(batch);
+        cache.retire(batch, false);
         assert!(cache.buffer().has_memory());
+    }
+
+    #[test]
+    fn where_room_is_tight_fewer_buffers_are_kept() {
+        for (is_tight, kept) in [(false, 2), (true, 1)] {
+            let mut cache = SwapCache::default();
+            (0..3).for_each(|_| drop(push(&mut cache, 1, 4)));
+            for _ in 0..3 {
+                let batch = cache.take().unwrap();
+                cache.retire(batch, is_tight);
+            }
+            assert_eq!((0..3).filter(|_| cache.buffer().has_memory()).count(), kept);
+        }
     }
 
     #[test]
@@ -351,7 +365,7 @@ mod tests {
         SwapCache::give_back(&cache, &taken, &(0..4));
         assert_eq!(lock(&cache).pages(), 7);
         assert_eq!([3, 4].map(|at| batch.page(at)[9]), [0, 5]);
-        assert_eq!(lock(&cache).retire(taken), 4);
+        assert_eq!(lock(&cache).retire(taken, false), 4);
         assert_eq!(lock(&cache).pages(), 3);
     }
 }

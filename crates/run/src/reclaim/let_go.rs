@@ -82,7 +82,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
             count(shared, part.len());
         }
     }
-    let pages = lock(&shared.cold.swap_cache).retire(batch);
+    let pages = lock(&shared.cold.swap_cache).retire(batch, shared.budget.is_tight());
     count(shared, pages);
     true
 }

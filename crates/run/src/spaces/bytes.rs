@@ -23,6 +23,8 @@ const ROOM: usize = BATCH_BYTES;
 pub(crate) struct Bytes {
     memory: Option<Arc<dyn Reservation>>,
     len: usize,
+    /// How many of the first bytes may have been written to since their memory came.
+    used: usize,
 }
 
 impl Bytes {
@@ -39,12 +41,22 @@ impl Bytes {
             self.memory = Some(memory);
         }
         self.len += more;
+        self.used = self.used.max(self.len);
         &mut self[start..]
     }
 
     /// Keeps the first `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+
+    /// Gives the memory back that more bytes have left behind these, which are whole pages.
+    pub(crate) fn trim(&mut self) {
+        let Some(memory) = self.memory.as_ref().filter(|_| self.used > self.len) else { return };
+        // SAFETY: committed and within by B1, in whole pages; as this is borrowed mutably, no other
+        // thread accesses it.
+        unsafe { memory.release(self.len, self.used - self.len) };
+        self.used = self.len;
     }
 
     /// Gives the memory of a range back, whole pages of the system; its bytes are zeros from then
@@ -126,5 +138,12 @@ mod tests {
         assert_eq!(resident(), 4);
         let [before, inside, behind] = [1, 2, 6].map(|page| bytes[page * page_len()]);
         assert_eq!((before, inside, behind), (7, 0, 7));
+        bytes.truncate(page_len());
+        assert_eq!(resident(), 5, "one was read since");
+        bytes.trim();
+        assert_eq!((resident(), bytes[9]), (1, 7));
+        bytes.grow(page_len()).fill(8);
+        bytes.trim();
+        assert_eq!(resident(), 2);
     }
 }

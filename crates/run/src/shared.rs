@@ -51,6 +51,7 @@ use crate::spaces::budget::Budget;
 use crate::spaces::kinds::Kinds;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::signal::Signal;
+use crate::spaces::waiting::Waiting;
 
 /// How long a helper may take to end after it was killed.
 const ENDING: Duration = Duration::from_secs(5);
@@ -72,7 +73,7 @@ pub(crate) struct Shared {
     /// Calls the evictor.
     pub evictor: Signal,
     /// Faults that wait for room, for the evictor.
-    pub pending: Mutex<VecDeque<Pending>>,
+    pub pending: Mutex<Waiting>,
     /// Pages that should leave, for the evictor.
     pub page_outs: Mutex<VecDeque<PageOut>>,
     /// Calls the watcher.

@@ -39,10 +39,9 @@ fn what_forks_share_is_stored_once() {
     assert_eq!(ended, (Some(0), "0 True True\n".to_owned()), "{}", text(&output.stderr));
     let report = read_report(&report);
     let count = |name: &str| report[name].as_u64().expect("a number");
-    // 6,144 pages are shared. Stored for each process, there were 20,000 pages, and 7,600 copies of
-    // others were kept; stored once, there are 15,000, and 13,000 were.
+    // 6,144 pages are shared. Stored for each process, there were 20,000 pages; stored once, there
+    // are 12,000 to 15,000.
     assert!(count("peak_stored_pages") < 17_500, "{report}");
-    assert!(count("kept_copies") > 10_000, "{report}");
 }
 
 /// Makes 12 MiB, forks, and has parent and child write other numbers into each page, at the same

@@ -55,8 +55,11 @@ impl Vmm {
             .expect("started");
         let control = BufReader::new(listener.accept().expect("it connects").0);
         let mut vmm = Self { child, control };
-        match vmm.hear().as_str() {
-            "ready" => Some(vmm),
+        let mut first = String::new();
+        vmm.control.read_line(&mut first).expect("a line, or its end");
+        match first.trim_end() {
+            // It may be killed before it can say so.
+            "ready" | "" => Some(vmm),
             told => {
                 assert!(told.starts_with("without"), "{told}");
                 None

@@ -85,7 +85,7 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
             Outcome::Done => tries = 0,
             Outcome::NoRoom => {
                 shared.counters.waits_for_room_total.add(1);
-                lock(&shared.pending).push_back(Pending { managed: Arc::clone(managed), fault });
+                lock(&shared.pending).add(Pending { managed: Arc::clone(managed), fault });
                 shared.evictor.call();
             }
             Outcome::Again if tries < TRIES => {

@@ -166,7 +166,7 @@ impl Evictor {
     /// Answers faults that wait for room; all of them if there is nothing to wait for.
     pub(crate) fn serve_pending(&mut self, all: bool) {
         loop {
-            let Some(pending) = lock(&self.shared.pending).pop_front() else { return };
+            let Some(pending) = lock(&self.shared.pending).next() else { return };
             if !self.answer(pending, all) {
                 return;
             }
@@ -175,13 +175,7 @@ impl Evictor {
 
     /// Answers those of one space, whether or not there is room.
     pub(crate) fn serve_pending_of(&mut self, managed: &Managed) {
-        let own: Vec<_> = {
-            let mut pending = lock(&self.shared.pending);
-            let (own, others) =
-                pending.drain(..).partition(|pending| pending.managed.id == managed.id);
-            *pending = others;
-            Vec::from(own)
-        };
+        let own = lock(&self.shared.pending).take_of(managed.id);
         for pending in own {
             self.answer(pending, true);
         }
@@ -194,7 +188,7 @@ impl Evictor {
         match outcome {
             Outcome::Done => {}
             Outcome::NoRoom => {
-                lock(&self.shared.pending).push_front(Pending { managed, fault });
+                lock(&self.shared.pending).put_back(Pending { managed, fault });
                 return false;
             }
             Outcome::Again => self.shared.retry(Pending { managed, fault }),

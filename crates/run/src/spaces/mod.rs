@@ -9,7 +9,7 @@
 //! | `access`, `helper`, `staging` | how pages are filled in, and moved out |
 //! | `bytes` | bytes of pages on their way out |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
-//! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
+//! | `asked`, `waiting`, `polls`, `signal` | work for other threads, and how they are woken |
 //! | `maps`, `survey` | what `/proc` says of a space, and when it is read again |
 //! | `books`, `refusals` | which spaces there are, and which processes cannot be managed |
 
@@ -28,3 +28,4 @@ pub(crate) mod sharing;
 pub(crate) mod signal;
 pub(crate) mod staging;
 pub(crate) mod survey;
+pub(crate) mod waiting;

@@ -18,9 +18,9 @@ fn pages_that_were_only_read_are_compressed_once() {
     let kept = after.kept_copies_total - before.kept_copies_total;
     let stored = after.stores_total - before.stores_total;
     // Three passes, most of whose pages come from the store; fewer on a busy machine, where a read
-    // that is late ends a sequence.
+    // that is late ends a sequence: without copies, all of 18,000 would be compressed.
     let all = (memory.len() / page_len()) as u64;
-    assert!(kept > all * 5 / 4 && stored < kept / 2, "{after:?}");
+    assert!(kept > all && stored < all, "kept {kept}, stored {stored}: {after:?}");
     assert!(after.copied_pages > all / 80, "{after:?}");
     // What is changed is what comes back, time and again.
     for version in 2..5 {

@@ -162,7 +162,7 @@ fn leave_shared(managed: &Managed, space: &mut Held<'_>, victims: &mut Vec<PageN
     const NEAR: usize = 64;
     let Some(access) = managed.access() else { return };
     let mut own = Ranges::default();
-    for part in victims.chunk_by(|one, next| next - one <= NEAR) {
+    for part in victims.chunk_by(|one, next| (*one..=one + NEAR).contains(next)) {
         let range = part[0]..part[part.len() - 1] + 1;
         let Ok(found) = access.exclusive(managed.pid(), &range) else { return };
         found.into_iter().for_each(|pages| own.insert(pages));

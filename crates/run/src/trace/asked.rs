@@ -85,7 +85,8 @@ impl Tracer<'_> {
     /// Stops a thread of a space: preferably one that runs, since it is in no call that could
     /// notice; never one whose sleep this does not interrupt, such as the parent of a vfork.
     pub(super) fn ask_for(&mut self, space: SpaceId) {
-        if self.spaces.attachable(space) && !self.pids.are_few() {
+        let may = self.spaces.attachable(space) && !self.pids.are_few();
+        if may && self.spaces.is_due(space) {
             self.stop_one(space);
         }
     }

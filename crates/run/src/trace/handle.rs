@@ -1,6 +1,7 @@
 //! The tracer as others see it: requests for it, and the signal that makes it look. The lock of the
 //! requests is a leaf: nobody waits, or takes another lock, while holding it.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -28,6 +29,9 @@ pub(super) enum Asked {
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     waiting: Vec<Asked>,
+    /// Of these, the spaces that are to be attached: each once, however often that is asked while
+    /// the tracer is busy.
+    attach: BTreeSet<SpaceId>,
     pub(super) bell: Option<OwnedFd>,
 }
 
@@ -44,6 +48,11 @@ impl Handle {
 
     fn ask(&self, request: Asked) {
         let mut requests = self.lock();
+        if let Asked::Attach(space) = request
+            && !requests.attach.insert(space)
+        {
+            return;
+        }
         requests.waiting.push(request);
         if let Some(bell) = &requests.bell
             && requests.waiting.len() == 1
@@ -54,7 +63,9 @@ impl Handle {
     }
 
     pub(super) fn take(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.lock().waiting)
+        let mut requests = self.lock();
+        requests.attach.clear();
+        std::mem::take(&mut requests.waiting)
     }
 }
 
@@ -101,5 +112,23 @@ impl Tracing for Handle {
 
     fn end_rest(&self) {
         self.ask(Asked::EndRest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_tracer_finds_each_space_once() {
+        let handle = Handle::default();
+        for _ in 0..3 {
+            (0..4).for_each(|id| handle.attach(SpaceId(id)));
+            handle.visit(1);
+        }
+        assert_eq!(handle.take().len(), 4 + 3);
+        assert!(handle.take().is_empty());
+        handle.attach(SpaceId(0));
+        assert!(matches!(handle.take()[..], [Asked::Attach(SpaceId(0))]));
     }
 }

@@ -327,5 +327,4 @@ impl VhostUserBackend for Device {
 }
 
 #[cfg(test)]
-#[path = "device_tests.rs"]
 mod tests;

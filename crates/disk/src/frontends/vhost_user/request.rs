@@ -229,5 +229,4 @@ fn u64_at(bytes: &[u8; 16], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

@@ -1,18 +1,18 @@
-//! Real pages and recorded loads in every zfold pool and codec, every byte compared: for people who
-//! want to know what compressing their memory would save.
+//! Real pages in every zfold pool and codec, every byte compared: for people who want to know what
+//! compressing their memory would save.
 //!
 //! ```
-//! use zfold_compare::trace::Trace;
+//! use zfold_compare::input::PageSet;
 //!
-//! let trace = Trace::builtin();
-//! println!("{}: {} events of a recorded run of zswap", trace.name(), trace.events().len());
-//! assert!(trace.events().len() > 100_000);
+//! for capture in PageSet::builtin(4096) {
+//!     println!("{}: {} pages of a program's memory", capture.name(), capture.len());
+//! }
 //! ```
 //!
-//! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
-//! and reports what that took. This crate prints nothing: it returns records and texts. Other
-//! crates that measure use its means to measure and write, too: [`latency`], [`proc`], [`rng`],
-//! [`text`].
+//! [`input`] says what is stored, [`compare`] stores it in every allocator and codec and reports
+//! what that took. This crate prints nothing: it returns records and texts. Other crates that
+//! measure use what it measures and writes with, too: [`latency`], [`proc`], [`rng`], [`text`],
+//! [`trace`].
 
 #![forbid(unsafe_code)]
 

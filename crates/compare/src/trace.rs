@@ -9,7 +9,7 @@
 //! times are not used: only the order and the sizes are replayed.
 
 /// The first half of a compiler's run, packed by zstd.
-const BUILTIN: (&str, &[u8]) = ("cc1", include_bytes!("../corpus/cc1.ztr.zst"));
+const BUILTIN: &[u8] = include_bytes!("../corpus/cc1.ztr.zst");
 
 const MAGIC: &[u8; 8] = b"ZTRACE01";
 const HEADER_BYTES: usize = 16;
@@ -42,10 +42,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Returns the slot whose page it is about.
+    pub fn slot(self) -> usize {
+        let (Self::Store { slot, .. }
+        | Self::Load { slot }
+        | Self::Invalidate { slot }
+        | Self::Rejected { slot }) = self;
+        slot as usize
+    }
+}
+
 /// A recorded run; never empty.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    name: String,
     events: Vec<Event>,
 }
 
@@ -53,14 +63,8 @@ impl Trace {
     /// Returns the trace that is part of this crate: the first half of a compiler's run in too
     /// little memory, 175,000 events.
     pub fn builtin() -> Self {
-        let (name, packed) = BUILTIN;
-        let bytes = zstd::decode_all(packed).expect("the trace was packed with this crate");
-        Self { name: name.to_owned(), events: parse(&bytes) }
-    }
-
-    /// Returns the name under which results are reported.
-    pub fn name(&self) -> &str {
-        &self.name
+        let bytes = zstd::decode_all(BUILTIN).expect("the trace was packed with this crate");
+        Self { events: parse(&bytes) }
     }
 
     /// Returns what happened, in order.
@@ -68,19 +72,9 @@ impl Trace {
         &self.events
     }
 
-    /// Returns how many stores there are, rejected ones included.
-    pub fn stores(&self) -> u64 {
-        let is_store =
-            |event: &&Event| matches!(event, Event::Store { .. } | Event::Rejected { .. });
-        self.events.iter().filter(is_store).count() as u64
-    }
-
-    /// Returns the slot of each store, repeated if it is stored to several times.
-    pub fn slots(&self) -> impl Iterator<Item = u32> {
-        self.events.iter().filter_map(|event| match event {
-            Event::Store { slot, .. } => Some(*slot),
-            _ => None,
-        })
+    /// Returns the number of slots: one more than the last that an event names.
+    pub fn slots(&self) -> usize {
+        self.events.iter().map(|event| event.slot() + 1).max().unwrap_or(0)
     }
 }
 
@@ -145,9 +139,12 @@ mod tests {
     #[test]
     fn builtin_trace_is_consistent() {
         let trace = Trace::builtin();
-        assert_eq!((trace.name(), trace.events().len()), ("cc1", 175_000));
+        assert_eq!(trace.events().len(), 175_000);
+        let mut stores = 0;
         let mut held = std::collections::HashSet::new();
         for event in trace.events() {
+            assert!(event.slot() < trace.slots());
+            stores += u32::from(matches!(event, Event::Store { .. } | Event::Rejected { .. }));
             match *event {
                 Event::Store { slot, .. } => assert!(held.insert(slot), "slot {slot} is held"),
                 Event::Load { slot } => assert!(held.contains(&slot), "slot {slot} is empty"),
@@ -155,7 +152,6 @@ mod tests {
                 Event::Rejected { slot } => _ = held.remove(&slot),
             }
         }
-        assert_eq!(trace.stores(), 80_377);
-        assert_eq!(held.len(), 33_081);
+        assert_eq!((stores, held.len()), (80_377, 33_081));
     }
 }

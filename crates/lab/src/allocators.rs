@@ -3,14 +3,16 @@
 //!
 //! After "Analyzing zpool allocators / Removing zbud and z3fold" (2024): a kernel build in too
 //! little memory, once on each allocator. Here the recorded traffic of one compiler is replayed
-//! by [`compare::replay`], one event after the other and without codec. Pages beyond the limit
+//! with its order and sizes, one event after the other and without codec. Pages beyond the limit
 //! are refused, not written out.
 
-use zfold_compare::compare::{self, Fault, Plan, Record, RunError};
-use zfold_compare::latency::Summary;
-use zfold_compare::trace::Trace;
-use zfold_pool::Allocator;
+use std::time::Instant;
 
+use zfold_compare::latency::{Latency, Summary};
+use zfold_compare::trace::{Event, Trace};
+use zfold_pool::{AllocError, Allocator, Pool, PoolOptions};
+
+use crate::experiment::content::{Content, Keeper, PAGE_BYTES, verify};
 use crate::experiment::harness::{COST_REMARK, Published, alternate, cost_of, sized};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 
@@ -43,24 +45,25 @@ const PUBLISHED: [Published; 12] = [
 /// # Errors
 /// [`Error`] when a pool cannot be made or refuses a call, or a byte comes back wrong.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let trace = Trace::builtin();
-    let passes = sized(settings, 8, 1) as u32;
+    let (content, trace) = (Content::all(), Trace::builtin());
+    let passes = sized(settings, 8, 1);
     let samples = alternate(settings, progress, &ALLOCATORS, |&allocator, _, samples| {
         let name = allocator.name();
-        let (record, cost) = cost_of(|| replay(allocator, &trace, passes, LIMIT_BYTES))?;
+        let replay = || replay(allocator, &trace, &content, passes, LIMIT_BYTES);
+        let (replayed, cost) = cost_of(replay)?;
         let mut push = |metric: &str, unit, value| samples.push(name, 1, metric, unit, value);
         push("real", "s", cost.real);
         push("user", "s", cost.user);
         push("sys", "s", cost.sys);
-        push("maximum pool size", "bytes", record.sizes.pool_bytes_peak as f64);
-        push("refused stores", "pages", record.sizes.rejected as f64);
-        for (what, summary) in [("store", record.store_ns), ("load", record.load_ns)] {
-            for (quantile, nanoseconds) in quantiles(summary) {
+        push("maximum pool size", "bytes", replayed.pool_bytes_peak as f64);
+        push("refused stores", "pages", replayed.refused as f64);
+        for (what, times) in [("store", &replayed.stores), ("load", &replayed.loads)] {
+            for (quantile, nanoseconds) in quantiles(times.summary()) {
                 push(&format!("{what} {quantile}"), "us", nanoseconds as f64 / 1e3);
             }
         }
-        samples.times(format!("{allocator} load_ns"), &record.loads);
-        samples.times(format!("{allocator} store_ns"), &record.stores);
+        samples.times(format!("{allocator} load_ns"), &replayed.loads);
+        samples.times(format!("{allocator} store_ns"), &replayed.stores);
         Ok(())
     })?;
     let remarks = remarks(passes);
@@ -72,30 +75,93 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
     ))
 }
 
+/// What came of the trace in one allocator.
+#[derive(Debug, Default)]
+struct Replayed {
+    stores: Latency,
+    loads: Latency,
+    /// In each pass.
+    refused: u64,
+    pool_bytes_peak: u64,
+}
+
 /// Replays the trace `passes` times, each in a new pool.
 fn replay(
     allocator: Allocator,
     trace: &Trace,
-    passes: u32,
+    content: &Content,
+    passes: usize,
     limit_bytes: u64,
-) -> Result<Record, Error> {
-    let plan = Plan {
-        allocators: vec![allocator],
-        limit_bytes: Some(limit_bytes),
-        repeat: passes,
-        ..Plan::default()
-    };
-    let mut records = compare::replay(&plan, trace, &|_| ()).map_err(error_of)?;
-    Ok(records.pop().expect("a record for each allocator"))
+) -> Result<Replayed, Error> {
+    let mut all = Replayed::default();
+    for _ in 0..passes {
+        let pool = &*zfold_pool::create(NAME, &PoolOptions::new(allocator))?;
+        let mut keeper = Keeper::new(NAME, pool, trace.slots());
+        all.refused = 0;
+        for (number, event) in trace.events().iter().enumerate() {
+            let slot = event.slot();
+            match *event {
+                Event::Store { size: 0, .. } | Event::Invalidate { .. } => keeper.take(slot)?,
+                Event::Store { size, .. } => {
+                    keeper.take(slot)?;
+                    let object = content.object_of_len(size.into(), number);
+                    all.store(&mut keeper, pool, slot, object, limit_bytes)?;
+                }
+                Event::Load { .. } => all.load(&keeper, slot)?,
+                Event::Rejected { .. } => {
+                    all.refused += 1;
+                    keeper.take(slot)?;
+                }
+            }
+        }
+        (0..trace.slots()).try_for_each(|slot| keeper.take(slot))?;
+        let stats = pool.stats();
+        if stats.pool_bytes() > 0 {
+            let line = format!("{NAME}: {allocator} holds memory though everything was freed");
+            return Err(Error::Other(line));
+        }
+        all.pool_bytes_peak = all.pool_bytes_peak.max(stats.pages_peak.bytes(stats.page_size));
+    }
+    Ok(all)
 }
 
-fn error_of(error: RunError) -> Error {
-    match error.fault {
-        Fault::WrongBytes { page } => {
-            let what = format!("slot {page} in {}", error.allocator);
-            Error::WrongBytes { experiment: NAME, what }
+impl Replayed {
+    /// Stores an object, unless it is too long for the pool or brings that above the limit.
+    fn store<'a>(
+        &mut self,
+        keeper: &mut Keeper<'a>,
+        pool: &dyn Pool,
+        slot: usize,
+        object: &'a [u8],
+        limit_bytes: u64,
+    ) -> Result<(), Error> {
+        let start = Instant::now();
+        match keeper.put(slot, object) {
+            Err(Error::Alloc(AllocError::TooLong { .. })) => self.refused += 1,
+            stored => {
+                stored?;
+                self.stores.record(start.elapsed());
+                if pool.held_bytes() > limit_bytes {
+                    self.refused += 1;
+                    keeper.take(slot)?;
+                    // The object's memory must not stay idle above the limit.
+                    pool.compact(0);
+                }
+            }
         }
-        _ => Error::Other(error.to_string()),
+        Ok(())
+    }
+
+    /// Copies an object out of the pool, and compares it.
+    fn load(&mut self, keeper: &Keeper<'_>, slot: usize) -> Result<(), Error> {
+        let mut copy = [0; PAGE_BYTES];
+        let start = Instant::now();
+        let Some((found, object)) = keeper.read(slot)? else { return Ok(()) };
+        let copy = &mut copy[..found.len()];
+        copy.copy_from_slice(&found);
+        drop(found);
+        self.loads.record(start.elapsed());
+        verify(NAME, object, copy, || format!("slot {slot}"))
     }
 }
 
@@ -104,7 +170,7 @@ fn quantiles(summary: Summary) -> [(&'static str, u64); 4] {
     [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999)]
 }
 
-fn remarks(passes: u32) -> Vec<String> {
+fn remarks(passes: usize) -> Vec<String> {
     vec![
         format!(
             "The built-in trace, the first half of a compiler's run in 70 MiB of memory, is \
@@ -145,21 +211,21 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_ends_the_experiment_and_other_faults_keep_their_text() {
-        let of = |fault| {
-            let [input, allocator, codec] = ["cc1", "zbud", "trace"].map(str::to_owned);
-            error_of(RunError { input, allocator, codec, fault }).to_string()
-        };
-        let wrong = of(Fault::WrongBytes { page: 7 });
-        assert_eq!(wrong, "allocators: wrong bytes came back: slot 7 in zbud");
-        assert!(of(Fault::NotReturned { bytes: 5 }).ends_with("after everything was freed"));
+    fn a_wrong_byte_ends_the_experiment() {
+        let pool = zfold_pool::create(NAME, &PoolOptions::new(Allocator::Zbud)).unwrap();
+        let mut keeper = Keeper::new(NAME, &*pool, 8);
+        keeper.put(7, b"the bytes that were stored").unwrap();
+        keeper.overwrite_all(b"T");
+        let error = Replayed::default().load(&keeper, 7).unwrap_err();
+        assert_eq!(error.to_string(), "allocators: wrong bytes came back: slot 7");
     }
 
     #[test]
     fn stores_beyond_the_limit_are_refused_and_counted() {
         let limit_bytes = 8 << 20;
-        let record = replay(Allocator::Zsmalloc, &Trace::builtin(), 1, limit_bytes).unwrap();
-        assert!(record.sizes.rejected > 1000, "{:?}", record.sizes);
-        assert!(record.sizes.pool_bytes_peak <= limit_bytes, "{:?}", record.sizes);
+        let (content, trace) = (Content::all(), Trace::builtin());
+        let replayed = replay(Allocator::Zsmalloc, &trace, &content, 1, limit_bytes).unwrap();
+        assert!(replayed.refused > 1000, "{}", replayed.refused);
+        assert!(replayed.pool_bytes_peak <= limit_bytes, "{}", replayed.pool_bytes_peak);
     }
 }

@@ -1,7 +1,6 @@
 //! The experiments, a row each: its question, its procedure, and how it is run.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::experiment::error::Error;
 use crate::experiment::outcome::{Outcome, Progress, Settings};
@@ -184,23 +183,6 @@ impl fmt::Display for Experiment {
     }
 }
 
-impl FromStr for Experiment {
-    type Err = UnknownExperiment;
-
-    fn from_str(name: &str) -> Result<Self, UnknownExperiment> {
-        let found = Self::ALL.into_iter().find(|experiment| experiment.name == name);
-        found.ok_or_else(|| UnknownExperiment(name.to_owned()))
-    }
-}
-
-/// No experiment has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown experiment '{0}' (choices: {all})",
-    all = Experiment::ALL.map(|experiment| experiment.name).join(", ")
-)]
-pub struct UnknownExperiment(pub String);
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -212,17 +194,5 @@ mod tests {
         let names = Experiment::ALL.map(|experiment| experiment.name);
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         assert!(!names.contains(&"all") && !names.contains(&"process"), "other commands");
-    }
-
-    #[test]
-    fn names_are_read_and_wrong_ones_answered_with_the_choices() {
-        for experiment in Experiment::ALL {
-            assert_eq!(experiment.to_string().parse(), Ok(experiment));
-        }
-        assert_eq!(
-            "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
-            "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, writeback, lockstat, scale, pageout, build)"
-        );
     }
 }

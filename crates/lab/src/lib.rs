@@ -29,4 +29,4 @@ pub mod writeback;
 
 mod catalogue;
 
-pub use catalogue::{Experiment, UnknownExperiment};
+pub use catalogue::Experiment;

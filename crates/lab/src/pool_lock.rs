@@ -107,18 +107,11 @@ struct Replay {
 
 impl Replay {
     fn new(trace: &Trace, passes: usize) -> Self {
-        let slot_of = |event: &Event| match *event {
-            Event::Store { slot, .. }
-            | Event::Load { slot }
-            | Event::Invalidate { slot }
-            | Event::Rejected { slot } => slot,
-        };
         let mut parts = vec![Vec::new(); REPLAYERS as usize];
         for event in trace.events() {
-            parts[(slot_of(event) % REPLAYERS) as usize].push(*event);
+            parts[event.slot() % REPLAYERS as usize].push(*event);
         }
-        let slots = trace.events().iter().map(slot_of).max().map_or(0, |slot| slot as usize + 1);
-        Self { parts, slots, passes }
+        Self { parts, slots: trace.slots(), passes }
     }
 
     fn run(&self, locking: Locking, content: &Content) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::io;
 
 use thiserror::Error;
-use zfold_pool::{AllocError, ConfigError, HandleError};
+use zfold_pool::ConfigError;
 use zfold_store::{LoadError, OpenError, StoreError};
 
 use crate::input::plain;
@@ -16,7 +16,7 @@ pub struct RunError {
     pub input: String,
     /// Name of the allocator.
     pub allocator: String,
-    /// Name of the codec; `trace` in a replay.
+    /// Name of the codec.
     pub codec: String,
     /// The error.
     #[source]
@@ -33,10 +33,10 @@ pub enum Fault {
     /// The store cannot be made as planned.
     #[error("{0}")]
     Open(#[source] OpenError),
-    /// A page or object came back with other bytes than were stored.
+    /// A page came back with other bytes than were stored.
     #[error("page {page} came back with wrong bytes")]
     WrongBytes {
-        /// Page of the input, or slot of the trace, from 0.
+        /// Page of the input, from 0.
         page: u64,
     },
     /// A page that was stored was not found.
@@ -66,22 +66,6 @@ pub enum Fault {
         page: u64,
         /// The store's error.
         source: LoadError,
-    },
-    /// An object of a trace could not be allocated.
-    #[error("cannot store slot {slot}: {source}")]
-    Alloc {
-        /// Slot of the trace, from 0.
-        slot: u32,
-        /// The pool's error.
-        source: AllocError,
-    },
-    /// An object of a trace could not be written, read or freed.
-    #[error("cannot access slot {slot}: {source}")]
-    Access {
-        /// Slot of the trace, from 0.
-        slot: u32,
-        /// The pool's error.
-        source: HandleError,
     },
     /// The pool kept memory though everything in it was freed.
     #[error("{bytes} bytes are still held after everything was freed")]

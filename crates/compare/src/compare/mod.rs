@@ -26,7 +26,6 @@ mod meter;
 mod order;
 mod plan;
 mod record;
-mod replay;
 pub mod report;
 mod run;
 #[cfg(test)]
@@ -34,8 +33,8 @@ mod tests;
 
 pub use error::{Fault, RunError};
 pub use meter::{Progress, Step};
-pub use plan::{Plan, Preset, UnknownPreset};
+pub use plan::{Plan, Preset};
 pub use record::{Record, Sizes};
-pub use run::{replay, run};
+pub use run::run;
 pub use zfold_pool::{Allocator, Chooser, ConfigError, Locking, PageSize};
 pub use zfold_store::CodecSpec;

@@ -1,9 +1,5 @@
 //! What to compare, and how.
 
-use std::fmt;
-use std::str::FromStr;
-
-use thiserror::Error;
 use zfold_pool::{
     Allocator, Chooser, Commit, Compaction, Grouping, Locking, PageSize, Pool, PoolOptions,
 };
@@ -26,7 +22,7 @@ use crate::rng::Xorshift64;
 pub struct Plan {
     /// The allocators, in the order of the report.
     pub allocators: Vec<Allocator>,
-    /// The codecs, in the order of the report; a replay uses none.
+    /// The codecs, in the order of the report.
     pub codecs: Vec<CodecSpec>,
     /// Size of the pages that are stored, and of the pool's pages.
     pub page_size: PageSize,
@@ -139,38 +135,9 @@ impl Preset {
     }
 }
 
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Preset {
-    type Err = UnknownPreset;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPreset> {
-        let found = Self::ALL.into_iter().find(|preset| preset.name() == text);
-        found.ok_or_else(|| UnknownPreset(text.to_owned()))
-    }
-}
-
-/// No preset has this name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown preset '{0}' (choices: {all})", all = Preset::ALL.map(Preset::name).join(", "))]
-pub struct UnknownPreset(pub String);
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn preset_names_are_read_back() {
-        for preset in Preset::ALL {
-            assert_eq!(preset.to_string().parse(), Ok(preset));
-        }
-        let error = "linux".parse::<Preset>().expect_err("unknown");
-        assert_eq!(error.to_string(), "unknown preset 'linux' (choices: linux-6.1, linux-6.18)");
-    }
 
     #[test]
     fn kernels_have_one_lock() {

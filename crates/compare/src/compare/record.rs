@@ -4,9 +4,6 @@ use serde::Serialize;
 
 use crate::latency::{Latency, Summary};
 
-/// The codec name of a replayed trace: its sizes are those of whatever codec was recorded.
-pub(crate) const TRACE_CODEC: &str = "trace";
-
 /// The name of all inputs together in one pool.
 pub(crate) const ALL_INPUTS: &str = "all";
 
@@ -64,8 +61,7 @@ pub struct Record {
 
 /// Counts of pages and bytes of memory.
 ///
-/// The *filled point* is when every page has been stored once; in a replayed trace it is when the
-/// recorded payload is largest.
+/// The *filled point* is when every page has been stored once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sizes {
     /// Pages of one repeated word, kept without an object.
@@ -134,17 +130,15 @@ impl Sizes {
 }
 
 impl Record {
-    /// Returns the bytes that the input takes without a pool; of a trace, those of the pages that
-    /// have an object at the filled point.
+    /// Returns the bytes that the input takes without a pool.
     pub(crate) fn original_bytes(&self) -> u64 {
-        let pages = if self.is_replay() { self.sizes.objects } else { self.pages };
-        pages * self.page_size
+        self.pages * self.page_size
     }
 
     /// Returns the bytes that the input takes with this pool: pool, metadata, rejected pages.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        let outside = if self.is_replay() { 0 } else { self.sizes.rejected };
-        self.sizes.pool_bytes + self.sizes.metadata_bytes + outside * self.page_size
+        let Sizes { pool_bytes, metadata_bytes, rejected, .. } = self.sizes;
+        pool_bytes + metadata_bytes + rejected * self.page_size
     }
 
     /// Returns the size of the pages in the pool over that of their objects, if there are any.
@@ -152,11 +146,6 @@ impl Record {
         let pages = (self.sizes.objects * self.page_size) as f64;
         let payload = self.sizes.payload_bytes;
         (payload > 0).then(|| pages / payload as f64)
-    }
-
-    /// Returns whether the sizes are those of a trace.
-    pub(crate) fn is_replay(&self) -> bool {
-        self.codec == TRACE_CODEC
     }
 }
 
@@ -227,13 +216,6 @@ pub(crate) mod tests {
         assert_eq!(record.original_bytes(), 40960);
         assert_eq!(record.kept_bytes(), 12288 + 512 + 4096);
         assert_eq!(record.compression_ratio(), Some(4.0));
-    }
-
-    #[test]
-    fn replay_counts_live_objects_only() {
-        let record = Record { codec: TRACE_CODEC.to_owned(), ..record("a", "zbud", 12288) };
-        assert_eq!(record.original_bytes(), 8 * 4096);
-        assert_eq!(record.kept_bytes(), 12288 + 512);
     }
 
     #[test]

@@ -111,11 +111,12 @@ pub(crate) fn conclusion(records: &[Record]) -> String {
     if kept >= original {
         return format!("{subject} no choice saves memory.");
     }
-    let codec = if best.is_replay() { String::new() } else { format!(" with {}", best.codec) };
     let preset = best.preset.as_ref().map_or_else(String::new, |name| format!(" as in {name}"));
     format!(
-        "{subject} the best choice is {}{codec}{preset}: it holds them in {}, saving {} ({:.1} %).",
+        "{subject} the best choice is {} with {}{preset}: \
+         it holds them in {}, saving {} ({:.1} %).",
         best.allocator,
+        best.codec,
         size(kept),
         size(original - kept),
         100.0 * (original - kept) as f64 / original as f64
@@ -226,9 +227,6 @@ fn largest_size(rows: &[&Record], columns: &[Column]) -> u64 {
 /// Returns the line above the rows of one input.
 fn caption(record: &Record, is_joint: bool) -> String {
     let Record { input, pages, page_size, .. } = record;
-    if record.is_replay() {
-        return format!("{input}: {pages} stores");
-    }
     let together = if is_joint { " in one pool" } else { "" };
     format!("{input}: {pages} pages ({}){together}", size(pages * page_size))
 }
@@ -397,15 +395,11 @@ mod tests {
     }
 
     #[test]
-    fn conclusion_knows_presets_replays_and_single_pages() {
+    fn conclusion_knows_presets_and_single_pages() {
         let mut record = record("a", "zbud", 12288);
         record.preset = Some("linux-6.1".to_owned());
         assert!(conclusion(&[record.clone()]).contains(" is zbud with lz4 as in linux-6.1: "));
-        record.codec = "trace".to_owned();
-        let text = conclusion(&[record.clone()]);
-        let start = "On these 8 pages (32.0 KiB) the best choice is zbud as in linux-6.1: it holds";
-        assert!(text.starts_with(start), "{text}");
-        record.sizes.objects = 1;
+        record.pages = 1;
         assert_eq!(conclusion(&[record]), "On this page (4.0 KiB) no choice saves memory.");
     }
 

@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 
 use zfold_compare::input::PageSet;
-use zfold_pool::{Handle, HandleError, Pool};
+use zfold_pool::{Handle, HandleError, Pool, ReadGuard};
 use zfold_store::CodecKind;
 
 use crate::experiment::error::Error;
@@ -124,9 +124,17 @@ impl<'a> Keeper<'a> {
     /// # Errors
     /// [`Error::WrongBytes`], [`Error::Handle`].
     pub(crate) fn check(&self, slot: usize) -> Result<(), Error> {
-        let Some((handle, object)) = self.slots[slot] else { return Ok(()) };
-        let found = self.pool.read(handle)?;
+        let Some((found, object)) = self.read(slot)? else { return Ok(()) };
         verify(self.experiment, object, &found, || format!("slot {slot}"))
+    }
+
+    /// Reads the object of a slot, if it holds one; returns it beside what was stored.
+    ///
+    /// # Errors
+    /// [`Error::Handle`].
+    pub(crate) fn read(&self, slot: usize) -> Result<Option<(ReadGuard<'_>, &'a [u8])>, Error> {
+        let Some((handle, object)) = self.slots[slot] else { return Ok(None) };
+        Ok(Some((self.pool.read(handle)?, object)))
     }
 
     /// Checks all slots.

@@ -25,7 +25,10 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     let shows = args.format == Format::Table && output.is_none();
     let outcomes = outcomes(args, shows.then_some(&machine))?;
     if let Some(page) = page {
-        let question = |name: &str| Some(name.parse::<Experiment>().ok()?.question);
+        let question = |name: &str| {
+            let named = Experiment::ALL.into_iter().find(|experiment| experiment.name == name);
+            named.map(|experiment| experiment.question)
+        };
         page.write(&clean_lines(&report::html(&machine, &outcomes, &question)))?;
     }
     let text = match args.format {

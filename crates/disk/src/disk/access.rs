@@ -10,12 +10,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard};
+
+use zfold_pool::{Lock, sound};
 
 /// The users of a device, and whether it takes changes.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    state: Mutex<Users>,
+    state: Lock<Users>,
     unclaimed: Condvar,
     closed: AtomicBool,
 }
@@ -50,7 +52,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        let mut state = self.access.lock();
+        let mut state = self.access.state.lock();
         let count = state.kinds.get_mut(self.kind).expect("it was counted");
         *count -= 1;
         if *count == 0 {
@@ -61,7 +63,7 @@ impl Drop for User {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.0.lock().claimed = false;
+        self.0.state.lock().claimed = false;
         self.0.unclaimed.notify_all();
     }
 }
@@ -99,11 +101,6 @@ impl Access {
     /// Waits while the device is claimed.
     fn unclaimed(&self) -> MutexGuard<'_, Users> {
         let claimed = |state: &mut Users| state.claimed;
-        self.unclaimed.wait_while(self.lock(), claimed).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Users> {
-        // Whole between any two statements, so also after a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sound(self.unclaimed.wait_while(self.state.lock(), claimed))
     }
 }

@@ -41,12 +41,12 @@ impl Images {
     /// # Errors
     /// [`ImageError`]; the previous file stays as it was.
     pub fn save_to(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
-        let _changes = self.changes();
-        let images: Vec<_> = self.catalog().images.values().cloned().collect();
+        let _changes = self.changes.lock();
+        let images: Vec<_> = self.catalog.lock().images.values().cloned().collect();
         images.iter().try_for_each(|image| image.save_set())?;
         // An image that is added from here on is in the snapshot without its name, so not at all;
         // none is removed before the snapshot is complete.
-        let label = self.catalog().label();
+        let label = self.catalog.lock().label();
         Ok(self.store.save_to(&label, path)?)
     }
 
@@ -63,7 +63,7 @@ impl Images {
         let report = self.store.restore_from(path)?;
         let read = self.enter_listed(list.images).map(|()| self.drop_strays());
         if read.is_err() {
-            *self.catalog() = Catalog::default();
+            *self.catalog.lock() = Catalog::default();
             self.drop_pages(0..keys::KEYS);
         }
         read.map(|()| report)
@@ -76,7 +76,7 @@ impl Images {
             let before = listed.len();
             let mut rest = Vec::new();
             for Listed(name, first, pages, base, machine) in listed {
-                let mut catalog = self.catalog();
+                let mut catalog = self.catalog.lock();
                 let below = base.as_ref().map(|base| catalog.images.get(base).cloned());
                 let Some(below) = below.map_or(Some(None), |found| found.map(Some)) else {
                     rest.push(Listed(name, first, pages, base, machine));
@@ -123,7 +123,7 @@ impl Images {
     /// saved.
     fn drop_strays(&self) {
         let mut from = 0;
-        for keys in self.catalog().taken() {
+        for keys in self.catalog.lock().taken() {
             self.gate.within(|| self.store.invalidate_range(from..keys.start));
             from = keys.end;
         }

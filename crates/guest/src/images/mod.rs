@@ -24,7 +24,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, RwLockReadGuard};
+
+use zfold_store::pool::Lock;
 
 use zfold_store::backing::Backing;
 use zfold_store::snapshot::LABEL_MAX;
@@ -104,8 +106,8 @@ pub struct Images {
     /// Where pages go beyond the limit.
     backing: Option<Arc<dyn Backing>>,
     /// Held while an image is removed, or a snapshot is taken.
-    changes: Mutex<()>,
-    catalog: Mutex<Catalog>,
+    changes: Lock<()>,
+    catalog: Lock<Catalog>,
     gate: Gate,
 }
 
@@ -123,7 +125,7 @@ impl Images {
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
         let backing = options.backing.as_ref().map(|of| Arc::clone(&of.backing));
-        let (changes, catalog, gate) = (Mutex::default(), Mutex::default(), Gate::default());
+        let (changes, catalog, gate) = (Lock::default(), Lock::default(), Gate::default());
         Ok(Self { store, backing, changes, catalog, gate })
     }
 
@@ -157,8 +159,8 @@ impl Images {
 
     /// Does `work` while no thread is within the store, and no image comes or goes.
     pub(crate) fn standing_still<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _changes = self.changes();
-        let _catalog = self.catalog();
+        let _changes = self.changes.lock();
+        let _catalog = self.catalog.lock();
         let _closed = self.gate.close();
         work()
     }
@@ -166,7 +168,7 @@ impl Images {
     /// In a copy of this memory, forgets the original's threads: no image is in use, and none comes
     /// or goes.
     pub(crate) fn forget_others(&self) {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog.lock();
         catalog.images.values().for_each(|image| image.forget_claims());
         let coming = std::mem::take(&mut catalog.coming);
         drop(catalog);
@@ -271,7 +273,7 @@ impl Images {
         if entered.is_err() {
             self.drop_pages(keys);
         }
-        self.catalog().coming.remove(name);
+        self.catalog.lock().coming.remove(name);
         entered
     }
 
@@ -283,7 +285,7 @@ impl Images {
         machine: Option<Lengths>,
         base: impl FnOnce(&Catalog) -> Result<Option<Claim>, ImageError>,
     ) -> Result<(Range<u64>, Option<Claim>), ImageError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog.lock();
         if catalog.images.contains_key(name) || catalog.coming.contains_key(name) {
             return Err(ImageError::Exists(name.into()));
         }
@@ -305,7 +307,7 @@ impl Images {
 
     /// Gives an image its name, once its pages are stored (I1).
     fn enter(&self, image: Image) -> Result<(), ImageError> {
-        let mut catalog = self.catalog();
+        let mut catalog = self.catalog.lock();
         let name = image.name().to_owned();
         catalog.images.insert(name.clone(), Arc::new(image));
         if catalog.label().len() > LABEL_MAX {
@@ -351,8 +353,8 @@ impl Images {
     /// Same as [`remove`](Self::remove).
     pub fn remove_after(&self, name: &str, forget: impl FnOnce()) -> Result<(), ImageError> {
         let keys = {
-            let _changes = self.changes();
-            let mut catalog = self.catalog();
+            let _changes = self.changes.lock();
+            let mut catalog = self.catalog.lock();
             let image = Arc::clone(catalog.get(name)?);
             let is_on_it =
                 |other: &&Arc<Image>| other.base().is_some_and(|base| Arc::ptr_eq(base, &image));
@@ -370,9 +372,9 @@ impl Images {
             image.keys()
         };
         forget();
-        let _changes = self.changes();
+        let _changes = self.changes.lock();
         self.drop_pages(keys);
-        self.catalog().coming.remove(name);
+        self.catalog.lock().coming.remove(name);
         Ok(())
     }
 
@@ -381,19 +383,19 @@ impl Images {
     /// # Errors
     /// There is none of that name.
     pub fn claim(&self, name: &str) -> Result<Claim, ImageError> {
-        self.catalog().get(name).map(Claim::new)
+        self.catalog.lock().get(name).map(Claim::new)
     }
 
     /// Returns whether there is an image of that name.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.catalog().images.contains_key(name)
+        self.catalog.lock().images.contains_key(name)
     }
 
     /// Returns all images by name, with what they cost.
     #[must_use]
     pub fn list(&self) -> Vec<ImageInfo> {
-        let images: Vec<_> = self.catalog().images.values().cloned().collect();
+        let images: Vec<_> = self.catalog.lock().images.values().cloned().collect();
         let machine = |image: &Image| image.machine().filter(|lengths| lengths.is_machine());
         let info = |image: &Arc<Image>| ImageInfo {
             name: image.name().into(),
@@ -406,14 +408,6 @@ impl Images {
             state: image.state(),
         };
         images.iter().map(info).collect()
-    }
-
-    fn changes(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn catalog(&self) -> MutexGuard<'_, Catalog> {
-        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn drop_pages(&self, keys: Range<u64>) {

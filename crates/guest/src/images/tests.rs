@@ -293,7 +293,7 @@ fn documents_survive_in_a_file_and_older_lists_are_read() {
     let of = machine(5000, 70_000);
     import_machine(&images, "whole", &[part], &of, Some("plain")).expect("imported");
     images.save_to(&path).expect("saved");
-    let label = String::from_utf8(images.catalog().label()).expect("text");
+    let label = String::from_utf8(images.catalog.lock().label()).expect("text");
     // An image of no machine is listed as it was before there were machines.
     assert!(
         label.contains(r#"["plain",0,16,null],["whole",256,16,"plain",[5000,70000]]"#),

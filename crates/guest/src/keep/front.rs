@@ -12,11 +12,12 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use zfold_store::pool::Lock;
 
 use super::channel::{Channel, ToFront, ToServer, ToStock};
 use super::kept::Kept;
@@ -58,7 +59,7 @@ struct State {
 
 /// The state that the threads of a front share.
 struct Inner {
-    state: Mutex<State>,
+    state: Lock<State>,
     options: FrontOptions,
     /// Readable when the waiting thread has something else to do.
     bell: OwnedFd,
@@ -118,12 +119,8 @@ impl Front {
             is_lost: false,
         };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (state, tell) = (Mutex::new(state), Box::new(tell));
+        let (state, tell) = (Lock::new(state), Box::new(tell));
         Ok((Self(Arc::new(Inner { state, options, bell, tell })), theirs.into_fd()))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {
@@ -133,22 +130,22 @@ impl Front {
 
     /// Accepts no more guests, and has each guest given all its pages.
     pub fn release(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.is_ending = true;
         let listening = std::mem::take(&mut state.listening);
         drop(state);
         for (image, (_, one)) in listening {
             one.close();
-            self.state().sockets.unbind(&image);
+            self.0.state.lock().sockets.unbind(&image);
         }
-        self.state().owed.push_back(ToServer::Release);
+        self.0.state.lock().owed.push_back(ToServer::Release);
         self.ring();
     }
 
     /// Returns images, and where their guests connect.
     #[must_use]
     pub fn addresses(&self) -> Vec<(String, PathBuf)> {
-        let state = self.state();
+        let state = self.0.state.lock();
         let paths = state.listening.iter().map(|(image, (path, _))| (image.clone(), path.clone()));
         paths.collect()
     }
@@ -158,11 +155,11 @@ impl Front {
     pub fn run(&self, sockets: &[OwnedFd], mut hear: impl FnMut(Heard)) -> End {
         let mut servers = Servers::default();
         // Without it, the server ends.
-        let _ = self.state().server.begin(0, sockets);
+        let _ = self.0.state.lock().server.begin(0, sockets);
         let (mut was_ready, mut ticked) = (false, Instant::now());
         loop {
             let (server, stock) = {
-                let state = self.state();
+                let state = self.0.state.lock();
                 (Arc::clone(&state.server), state.stock.clone())
             };
             let (said, ended) = self.wait(&server, stock.as_deref());
@@ -188,7 +185,7 @@ impl Front {
                 self.renew(&mut servers);
             }
             self.hand_on();
-            let state = self.state();
+            let state = self.0.state.lock();
             if state.is_lost && (state.guests.is_empty() || state.is_ending) {
                 return End::Lost(state.guests.len());
             }
@@ -198,7 +195,7 @@ impl Front {
     /// Waits until the server sends a message, the stock has ended, or `TICK` has passed.
     fn wait(&self, server: &Channel, stock: Option<&Channel>) -> (bool, bool) {
         let (is_lost, is_behind) = {
-            let state = self.state();
+            let state = self.0.state.lock();
             let waits = state.guests.values().any(|guest| !guest.is_sent);
             (state.is_lost, waits || !state.owed.is_empty())
         };
@@ -232,18 +229,18 @@ impl Front {
         match message {
             ToFront::Listen(image) => {
                 let found = self.listen(&image);
-                self.state().owed.push_back(ToServer::Answer(found));
+                self.0.state.lock().owed.push_back(ToServer::Answer(found));
             }
             ToFront::Close(image) => {
-                let found = self.state().listening.remove(&image);
+                let found = self.0.state.lock().listening.remove(&image);
                 found.into_iter().for_each(|(_, one)| one.close());
-                let mut state = self.state();
+                let mut state = self.0.state.lock();
                 state.sockets.unbind(&image);
                 state.places.close(&image);
                 state.owed.push_back(ToServer::Answer(Ok(String::new())));
             }
             ToFront::Machine(image) => {
-                let mut state = self.state();
+                let mut state = self.0.state.lock();
                 state.number += 1;
                 let number = state.number;
                 let found = Kept::machine(number, image, fds);
@@ -256,14 +253,14 @@ impl Front {
                 return Some(Heard::Ready);
             }
             ToFront::Ended(number) => {
-                let ended = self.state().guests.remove(&number);
+                let ended = self.0.state.lock().guests.remove(&number);
                 ended.into_iter().for_each(|guest| self.let_go(guest));
             }
             ToFront::Stock => {
                 let stock = fds.into_iter().next().map(|fd| Arc::new(Channel::new(fd)));
                 servers.asked = None;
                 // The previous stock ends with its channel.
-                self.state().stock = stock;
+                self.0.state.lock().stock = stock;
             }
             ToFront::Stop => return Some(Heard::Stop),
             ToFront::Done(status) => servers.done = Some(status),
@@ -273,7 +270,7 @@ impl Front {
 
     /// Accepts guests of an image, unless that is done already.
     fn listen(&self, image: &str) -> Result<String, String> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.is_ending {
             // No guest is accepted; a server that takes over now only has to release guests.
             return Ok(String::new());
@@ -294,14 +291,14 @@ impl Front {
     fn has_lost(&self, stock: &Arc<Channel>) -> bool {
         let has_ended = stock.receive::<()>().is_none();
         if has_ended {
-            self.state().stock.take_if(|last| Arc::ptr_eq(last, stock));
+            self.0.state.lock().stock.take_if(|last| Arc::ptr_eq(last, stock));
         }
         has_ended
     }
 
     /// Has the server make a stock if there is none: until then, its end is that of the images.
     fn renew(&self, servers: &mut Servers) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         let again = servers.asked.is_none_or(|asked| asked.elapsed() > 10 * TICK);
         let may = servers.is_ready && again && servers.renewals < RENEWALS;
         if state.stock.is_none() && !state.is_lost && may {
@@ -321,7 +318,7 @@ impl Front {
             thread::sleep(BREATH * servers.in_vain.saturating_sub(2).min(50));
         }
         servers.is_ready = false;
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         let Some(stock) = state.stock.clone() else {
             drop(state);
             return self.lose();
@@ -359,7 +356,7 @@ impl Front {
 
     /// Reports that guests are no longer served, and treats them as `on_loss` says.
     fn lose(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.is_lost = true;
         let listening = std::mem::take(&mut state.listening);
         let guests = state.guests.len();
@@ -381,7 +378,7 @@ impl Front {
     /// Sends the server pending messages, and guests that it does not have yet. If there is no
     /// room, there is some later, or another server takes over.
     fn hand_on(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.is_lost {
             return;
         }
@@ -405,7 +402,7 @@ impl Front {
 
     /// Checks what sends no message.
     fn watch(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         let patience = self.0.options.patience;
         let (mut told, mut gone) = (Vec::new(), Vec::new());
         if state.is_lost {
@@ -454,19 +451,19 @@ impl Reception for Front {
     }
 
     fn take_place(&self, image: &str) -> bool {
-        self.state().places.take(image)
+        self.0.state.lock().places.take(image)
     }
 
     fn has_place(&self, image: &str) -> bool {
-        self.state().places.has(image)
+        self.0.state.lock().places.has(image)
     }
 
     fn leave_place(&self, image: &str) {
-        self.state().places.leave(image);
+        self.0.state.lock().places.leave(image);
     }
 
     fn failed(&self, image: &str) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.places.leave(image);
         state.failed.0 += 1;
     }
@@ -477,14 +474,14 @@ impl Reception for Front {
 
     fn receive(&self, image: &str, mut offer: Offer) {
         let number = {
-            let mut state = self.state();
+            let mut state = self.0.state.lock();
             state.number += 1;
             state.number
         };
         loop {
             match Kept::new(number, image, offer) {
                 Ok(kept) => {
-                    self.state().guests.insert(number, kept);
+                    self.0.state.lock().guests.insert(number, kept);
                     self.hand_on();
                     // If there was no room, it is tried again.
                     return self.ring();

@@ -6,10 +6,12 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::{fmt, io};
+
+use zfold_store::pool::Lock;
 
 use super::channel::{Channel, ToFront, ToServer};
 use super::kept::arrived;
@@ -51,9 +53,9 @@ pub struct Begin {
 pub struct Link {
     pub(super) channel: Arc<Channel>,
     /// Answers to requests, which are made one at a time.
-    answers: Mutex<Receiver<Result<String, String>>>,
+    answers: Lock<Receiver<Result<String, String>>>,
     /// Held while a stock is made and sent: the front keeps the last one.
-    pub(super) renewing: Mutex<()>,
+    pub(super) renewing: Lock<()>,
 }
 
 impl fmt::Debug for Link {
@@ -86,7 +88,7 @@ impl Link {
             tell(Told::Gone);
         };
         Builder::new().name("zfold-link".to_owned()).spawn(run)?;
-        let (answers, renewing) = (Mutex::new(answers), Mutex::default());
+        let (answers, renewing) = (Lock::new(answers), Lock::default());
         Ok((Self { channel, answers, renewing }, begin))
     }
 
@@ -116,7 +118,7 @@ impl Link {
     }
 
     fn ask(&self, request: &ToFront, fds: &[BorrowedFd<'_>]) -> Result<String, String> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = self.answers.lock();
         let gone = || "its front is gone: no guests are accepted".to_owned();
         self.channel.send(request, fds).map_err(|_| gone())?;
         answers.recv().map_err(|_| gone())?

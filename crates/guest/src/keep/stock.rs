@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rustix::stdio::dup2_stdin;
 
@@ -20,7 +20,7 @@ use crate::images::Images;
 /// # Errors
 /// There is no process or no descriptor for it.
 pub fn renew(images: &Arc<Images>, link: &Link, serve: &dyn Fn(OwnedFd) -> u8) -> io::Result<()> {
-    let _one = link.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = link.renewing.lock();
     let (ours, theirs) = Channel::pair()?;
     // SAFETY: the disposition of a signal that has no handler here; nothing waits for children that
     // end.

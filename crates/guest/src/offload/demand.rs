@@ -19,7 +19,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, recv};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use thiserror::Error;
+use zfold_store::pool::{Lock, sound};
 use zfold_uffd::page::PAGE;
 
 use super::filling::{BEGUN, Filling, Unit, WRITTEN};
@@ -56,7 +57,7 @@ pub struct OnDemand(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    number: Mutex<usize>,
+    number: Lock<usize>,
     changed: Condvar,
 }
 
@@ -70,32 +71,29 @@ impl std::fmt::Debug for OnDemand {
 struct One(OnDemand);
 
 impl OnDemand {
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.0.number.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns how many there are.
     #[must_use]
     pub fn number(&self) -> usize {
-        *self.lock()
+        *self.0.number.lock()
     }
 
     /// Waits until there are none, at most for so long; returns how many are left.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> usize {
-        let waited = self.0.changed.wait_timeout_while(self.lock(), patience, |left| *left > 0);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let waited =
+            self.0.changed.wait_timeout_while(self.0.number.lock(), patience, |left| *left > 0);
+        *sound(waited).0
     }
 
     fn enter(&self) -> One {
-        *self.lock() += 1;
+        *self.0.number.lock() += 1;
         One(self.clone())
     }
 }
 
 impl Drop for One {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
+        *self.0.0.number.lock() -= 1;
         self.0.0.changed.notify_all();
     }
 }

@@ -4,11 +4,12 @@
 //! step, and under which no other lock is taken. So figures that are read together are consistent.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::{FIELD, Figures as _, View, figures, metric, state};
+use zfold_store::pool::Lock;
 
 use super::journal::Settled;
 use super::origin::NoOrigin;
@@ -135,7 +136,7 @@ pub(super) struct Figures {
     lies: OnceLock<Lies>,
     /// Readable from when the guest is to be filled, if there was a descriptor for it.
     fill: Option<OwnedFd>,
-    changing: Mutex<Changing>,
+    changing: Lock<Changing>,
 }
 
 impl Figures {
@@ -146,7 +147,7 @@ impl Figures {
         let changing = Changing { state, pages: 0, left: 0, counts, strays, late, looks: 1 };
         let (image, began, lies) = (image.to_owned(), Instant::now(), OnceLock::new());
         let fill = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        Self { number, image, pid, began, lies, fill, changing: Mutex::new(changing) }
+        Self { number, image, pid, began, lies, fill, changing: Lock::new(changing) }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -170,10 +171,6 @@ impl Figures {
         self.fill.as_ref().map(|fill| fill.as_fd())
     }
 
-    fn changing(&self) -> MutexGuard<'_, Changing> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets where its pages are, once.
     pub(super) fn lies(&self, lies: Lies) {
         let said = self.lies.set(lies);
@@ -182,12 +179,12 @@ impl Figures {
 
     /// Records that its thread has begun a look, until `set`.
     pub(super) fn look(&self) {
-        self.changing().looks |= 1;
+        self.changing.lock().looks |= 1;
     }
 
     /// Takes over a guest's counts.
     pub(super) fn set(&self, guest: &Guest) {
-        let mut changing = self.changing();
+        let mut changing = self.changing.lock();
         changing.looks = changing.looks.next_multiple_of(2);
         (changing.pages, changing.left) = guest.pages();
         changing.counts = guest.counts;
@@ -195,18 +192,18 @@ impl Figures {
     }
 
     pub(super) fn say(&self, state: GuestState) {
-        self.changing().state = state;
+        self.changing.lock().state = state;
     }
 
     pub(super) fn late(&self, late: bool) {
-        self.changing().late = late;
+        self.changing.lock().late = late;
     }
 
     /// Returns what a Diff snapshot of the guest builds on, including all that it gave up before
     /// the first call: its thread had read those messages, and has processed them when the look of
     /// that time ends. Until then the guest is busy; `since` is for the next call.
     pub(super) fn origin(&self, since: &mut Option<u64>) -> Result<Origin, NoOrigin> {
-        let Changing { state, looks, .. } = *self.changing();
+        let Changing { state, looks, .. } = *self.changing.lock();
         let since = *since.get_or_insert(looks);
         match self.lies.get() {
             _ if state == GuestState::Held => Err(NoOrigin::Held(self.number)),
@@ -226,7 +223,7 @@ impl Figures {
     }
 
     pub(super) fn stats(&self) -> GuestStats {
-        let Changing { state, pages, left, counts, strays, late, .. } = *self.changing();
+        let Changing { state, pages, left, counts, strays, late, .. } = *self.changing.lock();
         GuestStats {
             number: self.number,
             image: self.image.clone(),

@@ -17,7 +17,7 @@ pub(crate) mod start;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::images::{Images, Origin};
@@ -26,6 +26,7 @@ use handshake::Offer;
 use listening::Listening;
 use shared::Shared;
 use start::{Arrived, start};
+use zfold_store::pool::Lock;
 
 pub use figures::{Given, GuestState, GuestStats, Served, ServerStats, TABLE};
 pub use origin::NoOrigin;
@@ -35,7 +36,7 @@ pub use shared::ServerOptions;
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    listening: Mutex<BTreeMap<String, Listening>>,
+    listening: Lock<BTreeMap<String, Listening>>,
 }
 
 /// Guests that this server accepts itself.
@@ -83,7 +84,7 @@ impl Server {
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(images, options, Box::new(tell))?);
-        Ok(Self { shared, listening: Mutex::default() })
+        Ok(Self { shared, listening: Lock::default() })
     }
 
     /// Accepts guests of an image at a socket. The permissions of its file say who may connect.
@@ -92,7 +93,7 @@ impl Server {
     /// No thread can be started, or no descriptor made.
     pub fn listen(&self, image: &str, listener: UnixListener) -> io::Result<()> {
         let listening = Listening::start(image, listener, Received(Arc::clone(&self.shared)))?;
-        let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.listening.lock();
         let before = all.insert(image.to_owned(), listening);
         drop(all);
         before.into_iter().for_each(Listening::close);
@@ -112,7 +113,7 @@ impl Server {
 
     /// Stops accepting guests of an image.
     pub fn close(&self, image: &str) {
-        let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.listening.lock();
         let found = all.remove(image);
         drop(all);
         found.into_iter().for_each(Listening::close);
@@ -143,7 +144,7 @@ impl Server {
     /// Stops accepting guests, gives each guest all its pages, and unregisters its memory, so that
     /// it needs no server from then on. Returns how many guests are left after `patience`.
     pub fn release(&self, patience: Duration) -> usize {
-        let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.listening.lock();
         let found = std::mem::take(&mut *all);
         drop(all);
         found.into_values().for_each(Listening::close);

@@ -11,12 +11,13 @@
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
+use zfold_store::pool::{Lock, sound};
 use zfold_uffd::page::PAGE;
 
 use super::figures::{Figures, Given, GuestState, Served, ServerStats};
@@ -83,11 +84,11 @@ pub(super) struct Shared {
     taken: AtomicUsize,
     /// Number of the last guest.
     number: AtomicU64,
-    guests: Mutex<Guests>,
+    guests: Lock<Guests>,
     /// Notified when a guest ends.
     fewer: Condvar,
     /// When the next pages may be put in that no guest has asked for, to fill it.
-    due: Mutex<Instant>,
+    due: Lock<Instant>,
     /// Readable from the end of the server on.
     ending: OwnedFd,
     tell: Box<dyn Fn(&str) + Send + Sync>,
@@ -111,16 +112,12 @@ impl Shared {
             latencies: Histogram::default(),
             taken: AtomicUsize::new(0),
             number: AtomicU64::new(0),
-            guests: Mutex::default(),
+            guests: Lock::default(),
             fewer: Condvar::new(),
-            due: Mutex::new(Instant::now()),
+            due: Lock::new(Instant::now()),
             ending: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             tell,
         })
-    }
-
-    fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn report(&self, line: &str) {
@@ -151,12 +148,12 @@ impl Shared {
     /// Counts a handshake that failed, whose place is free again.
     pub(super) fn failed(&self) {
         self.leave_place();
-        self.guests().before.failed_handshakes_total += 1;
+        self.guests.lock().before.failed_handshakes_total += 1;
     }
 
     /// Sets how many handshakes failed in the front.
     pub(super) fn failed_before(&self, number: u64) {
-        self.guests().failed_before = number;
+        self.guests.lock().failed_before = number;
     }
 
     /// Enters a guest, which may have a number already.
@@ -167,7 +164,7 @@ impl Shared {
         if self.options.fills {
             figures.fill();
         }
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         guests.before.guests_total += 1;
         guests.now.push(Arc::clone(&figures));
         figures
@@ -176,13 +173,13 @@ impl Shared {
     /// Records that a guest is not served, but held.
     pub(super) fn hold(&self, figures: &Figures) {
         figures.say(GuestState::Held);
-        self.guests().before.held_total += 1;
+        self.guests.lock().before.held_total += 1;
     }
 
     /// Removes a guest that has ended from the list; its place is free again.
     pub(super) fn ended(&self, figures: &Figures) {
         let stats = figures.stats();
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         guests.now.retain(|one| one.number() != stats.number);
         guests.given.add(&stats.given);
         drop(guests);
@@ -192,13 +189,13 @@ impl Shared {
 
     /// Has all guests of an image filled; returns how many there are.
     pub(super) fn fill(&self, image: &str) -> usize {
-        let guests = self.guests();
+        let guests = self.guests.lock();
         guests.now.iter().filter(|guest| guest.image() == image).map(|guest| guest.fill()).count()
     }
 
     /// Returns how long a guest waits that was filled by so many pages.
     pub(super) fn pace(&self, pages: u64) -> Duration {
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = self.due.lock();
         let now = Instant::now();
         let bytes = pages * PAGE as u64;
         let rate = self.options.fill_rate.max(1);
@@ -211,7 +208,7 @@ impl Shared {
         let (until, mut since) = (Instant::now() + MOMENT, None);
         loop {
             let is_it = |guest: &&Arc<Figures>| guest.number() == number;
-            let guest = self.guests().now.iter().find(is_it).cloned();
+            let guest = self.guests.lock().now.iter().find(is_it).cloned();
             let found = guest.map(|guest| guest.origin(&mut since));
             match found.unwrap_or(Err(NoOrigin::Missing(number))) {
                 Err(NoOrigin::Missing(_) | NoOrigin::Busy(_)) if Instant::now() < until => {
@@ -223,7 +220,7 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> ServerStats {
-        let guests = self.guests();
+        let guests = self.guests.lock();
         let (mut before, mut given) = (guests.before, guests.given);
         before.failed_handshakes_total += guests.failed_before;
         let now: Vec<_> = guests.now.iter().map(|figures| figures.stats()).collect();
@@ -247,14 +244,14 @@ impl Shared {
 
     /// Waits until only held guests are left; returns how many guests are left.
     pub(super) fn wait(&self, until: Instant) -> usize {
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         while !guests.now.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             let waited = self.fewer.wait_timeout(guests, left);
-            guests = waited.unwrap_or_else(PoisonError::into_inner).0;
+            guests = sound(waited).0;
         }
         guests.now.len()
     }

@@ -5,9 +5,11 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, Builder};
 use std::time::Duration;
+
+use zfold_store::pool::Lock;
 
 use super::descriptor::{Descriptor, Unfit};
 use super::figures::Lies;
@@ -48,11 +50,11 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
     let image = arrived.image.clone();
     let begun = begin(shared, arrived);
     // If no thread can be started, the guest waits: its descriptor must not be closed.
-    let handed = Arc::new(Mutex::new(Some(begun)));
+    let handed = Arc::new(Lock::new(Some(begun)));
     loop {
         let taken = Arc::clone(&handed);
         let run = move || {
-            let begun = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let begun = taken.lock().take();
             if let Some(begun) = begun {
                 begun.run();
             }

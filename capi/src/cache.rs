@@ -143,7 +143,7 @@ pub unsafe extern "C" fn zfold_cache_get_stats(
         let of = cache.stats();
         let of = zfold_cache_stats {
             size: 0,
-            limit_bytes: cache.limit_bytes(),
+            limit_bytes: of.limit_bytes,
             held_bytes: of.held_bytes,
             value_bytes: of.value_bytes,
             values: of.values,

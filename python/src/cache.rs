@@ -3,8 +3,9 @@
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use zfold_figures::Figures as _;
 use zfold_pool::process::Local;
-use zfold_store::{self as store, CacheError, CacheOptions};
+use zfold_store::{self as store, CacheError, CacheOptions, CacheStats};
 
 use crate::forked::forked;
 
@@ -124,24 +125,10 @@ impl Cache {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let cache = self.here()?;
-        let of = cache.stats();
+        let of = self.here()?.stats();
         let stats = PyDict::new(py);
-        for (name, value) in [
-            ("limit_bytes", cache.limit_bytes()),
-            ("held_bytes", of.held_bytes),
-            ("metadata_bytes", of.metadata_bytes),
-            ("value_bytes", of.value_bytes),
-            ("compressed_bytes", of.pool.payload_bytes),
-            ("values", of.values),
-            ("insertions_total", of.insertions_total),
-            ("refusals_total", of.refusals_total),
-            ("hits_total", of.hits_total),
-            ("misses_total", of.misses_total),
-            ("evictions_total", of.evictions_total),
-            ("removals_total", of.removals_total),
-        ] {
-            stats.set_item(name, value)?;
+        for figure in CacheStats::ALL {
+            stats.set_item(figure.name, (figure.of)(&of))?;
         }
         Ok(stats)
     }

@@ -30,6 +30,7 @@ use zfold_pool::Lock;
 use crate::error::OpenError;
 use crate::pages::contexts::Contexts;
 use index::Index;
+use options::Counters;
 use value::{Objects, Value};
 
 pub use options::{CacheError, CacheOptions, CacheStats};
@@ -66,23 +67,7 @@ pub struct Cache {
     limit_bytes: AtomicU64,
     /// One thread at a time makes room.
     turn: Lock<()>,
-    counts: CacheCounts,
-}
-
-/// The counters of a cache.
-#[derive(Debug, Default)]
-struct CacheCounts {
-    insertions: AtomicU64,
-    refusals: AtomicU64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    evictions: AtomicU64,
-    removals: AtomicU64,
-}
-
-// Relaxed: a statistic.
-fn count(counter: &AtomicU64, n: usize) {
-    counter.fetch_add(n as u64, Ordering::Relaxed);
+    counts: Counters,
 }
 
 impl Cache {
@@ -101,7 +86,7 @@ impl Cache {
             index_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(options.limit_bytes),
             turn: Lock::default(),
-            counts: CacheCounts::default(),
+            counts: Counters::default(),
         })
     }
 
@@ -179,11 +164,11 @@ impl Cache {
 
     fn count_insertion(&self, inserted: Result<(), CacheError>) -> Result<(), CacheError> {
         match inserted {
-            Ok(()) => count(&self.counts.insertions, 1),
+            Ok(()) => self.counts.insertions_total.add(1),
             Err(_) => {
                 // What the value took must not stay as idle memory above the limit.
                 self.make_room();
-                count(&self.counts.refusals, 1);
+                self.counts.refusals_total.add(1);
             }
         }
         inserted
@@ -209,11 +194,11 @@ impl Cache {
     pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, CacheError> {
         // Nothing of the index changes its size.
         let Some(value) = self.index.lock().used(key) else {
-            count(&self.counts.misses, 1);
+            self.counts.misses_total.add(1);
             return Ok(false);
         };
         value.read(out)?;
-        count(&self.counts.hits, 1);
+        self.counts.hits_total.add(1);
         Ok(true)
     }
 
@@ -227,7 +212,7 @@ impl Cache {
     /// As [`get`](Self::get).
     pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CacheError> {
         let Some(value) = self.with_index(|index| index.remove(key)) else {
-            count(&self.counts.misses, 1);
+            self.counts.misses_total.add(1);
             return Ok(None);
         };
         self.taken(&value).map(Some)
@@ -250,16 +235,16 @@ impl Cache {
 
     /// Reads a value that was taken out.
     fn taken(&self, value: &Value) -> Result<Vec<u8>, CacheError> {
-        count(&self.counts.removals, 1);
+        self.counts.removals_total.add(1);
         let bytes = value.to_vec()?;
-        count(&self.counts.hits, 1);
+        self.counts.hits_total.add(1);
         Ok(bytes)
     }
 
     /// Takes the value of `key` out; returns whether there was one.
     pub fn remove(&self, key: &[u8]) -> bool {
         let removed = self.with_index(|index| index.remove(key)).is_some();
-        count(&self.counts.removals, removed.into());
+        self.counts.removals_total.add(removed.into());
         removed
     }
 
@@ -293,7 +278,7 @@ impl Cache {
     /// Takes all values out and returns their memory to the system.
     pub fn clear(&self) {
         let all = self.with_index(std::mem::take);
-        count(&self.counts.removals, all.len());
+        self.counts.removals_total.add(all.len() as u64);
         drop(all);
         self.objects.pool.compact(u64::MAX);
     }
@@ -327,19 +312,16 @@ impl Cache {
             let index = self.index.lock();
             (index.len() as u64, index.value_bytes())
         };
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let pool = self.objects.pool.stats();
         CacheStats {
-            values,
-            value_bytes,
+            limit_bytes: self.limit_bytes(),
             held_bytes: self.held_bytes(),
             metadata_bytes: self.metadata_bytes(),
-            insertions_total: get(&self.counts.insertions),
-            refusals_total: get(&self.counts.refusals),
-            hits_total: get(&self.counts.hits),
-            misses_total: get(&self.counts.misses),
-            evictions_total: get(&self.counts.evictions),
-            removals_total: get(&self.counts.removals),
-            pool: self.objects.pool.stats(),
+            value_bytes,
+            compressed_bytes: pool.payload_bytes,
+            values,
+            pool,
+            ..self.counts.read()
         }
     }
 
@@ -373,7 +355,7 @@ impl Cache {
         while let above @ 1.. = above() {
             let bytes = above.max(self.limit_bytes() / SHARE);
             let evicted = self.with_index(|index| index.take_oldest(bytes));
-            count(&self.counts.evictions, evicted.len());
+            self.counts.evictions_total.add(evicted.len() as u64);
             if evicted.is_empty() {
                 break;
             }

@@ -1,6 +1,7 @@
 //! The options, the statistics and the errors of a cache.
 
 use thiserror::Error;
+use zfold_figures::figures;
 use zfold_pool::{AllocError, PoolOptions, PoolStats, builders};
 
 use crate::codec::CodecKind;
@@ -33,32 +34,28 @@ impl CacheOptions {
     }
 }
 
-/// The statistics of a cache. `_total` counters only grow, the others are of now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CacheStats {
-    /// Values held.
-    pub values: u64,
-    /// Their bytes, as they were inserted.
-    pub value_bytes: u64,
-    /// All bytes of memory that the cache holds, which the limit is for.
-    pub held_bytes: u64,
-    /// Of these, bytes outside of the pool: keys, tables, working memory of codecs.
-    pub metadata_bytes: u64,
-    /// Values inserted, ever.
-    pub insertions_total: u64,
-    /// Values that were not inserted.
-    pub refusals_total: u64,
-    /// Reads that found their value.
-    pub hits_total: u64,
-    /// Reads that did not.
-    pub misses_total: u64,
-    /// Values that left for want of room.
-    pub evictions_total: u64,
-    /// Values that were removed by their owner.
-    pub removals_total: u64,
-    /// The pool's own counters; its payload is the compressed bytes of all values.
-    pub pool: PoolStats,
+figures! {
+    /// The statistics of a cache. `_total` counters only grow, the others are of now.
+    #[non_exhaustive]
+    pub struct CacheStats {
+        /// The pool's own counters.
+        pub pool: PoolStats,
+    };
+    pub(super) struct Counters;
+
+    gauge limit_bytes: Bytes, "the most that may be held", [];
+    gauge held_bytes: Bytes, "all memory that the cache holds, which the limit is for", [];
+    gauge metadata_bytes: Bytes,
+        "of these, bytes outside of the pool: keys, tables, working memory of codecs", [];
+    gauge value_bytes: Bytes, "bytes of the values, as they were inserted", [];
+    gauge compressed_bytes: Bytes, "their bytes in the pool", [];
+    gauge values: Count, "values held", [];
+    counter insertions_total: Count, "values inserted", [];
+    counter refusals_total: Count, "values that were not inserted", [];
+    counter hits_total: Count, "reads that found their value", [];
+    counter misses_total: Count, "reads that did not", [];
+    counter evictions_total: Count, "values that left for want of room", [];
+    counter removals_total: Count, "values that were removed by their owner", [];
 }
 
 /// Why a value was not inserted or not read.

@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use zfold_store::Tunables;
+
 use crate::shared::duration::Interval;
 use crate::shared::size::{PAGE_LEN, format_size, parse_size};
 
@@ -21,31 +23,11 @@ const WRITEBACK_BATCH: RangeInclusive<i64> = 1..=1024;
 pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=65536;
 
 /// The knobs of a device as they are.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Knobs {
-    /// Most bytes in memory.
-    pub(crate) limit_bytes: Option<u64>,
-    pub(crate) accept_percent: u8,
-    /// Pages that may still be written back.
-    pub(crate) writeback_limit_pages: Option<u64>,
-    pub(crate) writeback_batch_pages: u32,
-    pub(crate) same_filled: bool,
+    pub(crate) store: Tunables,
     pub(crate) shrinker: bool,
     pub(crate) idle_after: Option<Duration>,
-}
-
-impl Default for Knobs {
-    fn default() -> Self {
-        Self {
-            limit_bytes: None,
-            accept_percent: 90,
-            writeback_limit_pages: None,
-            writeback_batch_pages: 32,
-            same_filled: true,
-            shrinker: false,
-            idle_after: None,
-        }
-    }
 }
 
 /// A knob.
@@ -87,16 +69,16 @@ pub(crate) static KNOBS: [Knob; 9] = [
         name: "mem_limit",
         unit: Unit::Limit,
         turns: Turns::Field(
-            |knobs| knobs.limit_bytes.unwrap_or(0),
-            |knobs, bytes| knobs.limit_bytes = (bytes > 0).then_some(bytes),
+            |knobs| knobs.store.limit_bytes.unwrap_or(0),
+            |knobs, bytes| knobs.store.limit_bytes = (bytes > 0).then_some(bytes),
         ),
     },
     Knob {
         name: "accept_threshold_percent",
         unit: Unit::Number(ACCEPT_PERCENT, " percent"),
         turns: Turns::Field(
-            |knobs| knobs.accept_percent.into(),
-            |knobs, percent| knobs.accept_percent = percent as u8,
+            |knobs| knobs.store.accept_percent.into(),
+            |knobs, percent| knobs.store.accept_percent = percent as u8,
         ),
     },
     // Turns the limit on, too.
@@ -104,18 +86,18 @@ pub(crate) static KNOBS: [Knob; 9] = [
         name: "writeback_limit",
         unit: Unit::Pages,
         turns: Turns::Field(
-            |knobs| knobs.writeback_limit_pages.unwrap_or(0),
-            |knobs, pages| knobs.writeback_limit_pages = Some(pages),
+            |knobs| knobs.store.writeback_limit_pages.unwrap_or(0),
+            |knobs, pages| knobs.store.writeback_limit_pages = Some(pages),
         ),
     },
     Knob {
         name: "writeback_limit_enable",
         unit: Unit::Switch,
         turns: Turns::Field(
-            |knobs| knobs.writeback_limit_pages.is_some().into(),
+            |knobs| knobs.store.writeback_limit_pages.is_some().into(),
             |knobs, on| {
-                let pages = knobs.writeback_limit_pages.unwrap_or(0);
-                knobs.writeback_limit_pages = (on != 0).then_some(pages);
+                let pages = knobs.store.writeback_limit_pages.unwrap_or(0);
+                knobs.store.writeback_limit_pages = (on != 0).then_some(pages);
             },
         ),
     },
@@ -123,16 +105,16 @@ pub(crate) static KNOBS: [Knob; 9] = [
         name: "writeback_batch_size",
         unit: Unit::Number(WRITEBACK_BATCH, " pages"),
         turns: Turns::Field(
-            |knobs| knobs.writeback_batch_pages.into(),
-            |knobs, pages| knobs.writeback_batch_pages = pages as u32,
+            |knobs| knobs.store.writeback_batch_pages.into(),
+            |knobs, pages| knobs.store.writeback_batch_pages = pages as u32,
         ),
     },
     Knob {
         name: "same_filled_pages_enabled",
         unit: Unit::Switch,
         turns: Turns::Field(
-            |knobs| knobs.same_filled.into(),
-            |knobs, on| knobs.same_filled = on != 0,
+            |knobs| knobs.store.same_filled.into(),
+            |knobs, on| knobs.store.same_filled = on != 0,
         ),
     },
     Knob {
@@ -277,10 +259,13 @@ pub(crate) fn pages(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use zfold_store::{CodecKind, Store, StoreOptions};
+
     use super::*;
 
     fn knobs(text: &str) -> Knobs {
-        let mut knobs = Knobs::default();
+        let store = Store::open(&StoreOptions::new(1, CodecKind::Lz4.into())).expect("a store");
+        let mut knobs = Knobs { store: store.tunables(), shrinker: false, idle_after: None };
         text.parse::<Setting>().expect(text).apply(&mut knobs);
         knobs
     }
@@ -288,16 +273,16 @@ mod tests {
     #[test]
     fn every_knob_is_read_with_its_units() {
         let minute = Some(Duration::from_secs(60));
-        assert_eq!(knobs("mem_limit=512MiB").limit_bytes, Some(512 << 20));
-        assert_eq!(knobs("mem_limit=0").limit_bytes, None);
-        assert_eq!(knobs("accept_threshold_percent=75").accept_percent, 75);
-        assert_eq!(knobs("writeback_limit=100").writeback_limit_pages, Some(100));
-        assert_eq!(knobs("writeback_limit=1MiB").writeback_limit_pages, Some(256));
-        assert_eq!(knobs("writeback_limit_enable=1").writeback_limit_pages, Some(0));
-        assert_eq!(knobs("writeback_limit_enable=0").writeback_limit_pages, None);
-        assert_eq!(knobs("writeback_batch_size=8").writeback_batch_pages, 8);
-        assert!(knobs("same_filled_pages_enabled=Y").same_filled);
-        assert!(!knobs("same_filled_pages_enabled=off").same_filled);
+        assert_eq!(knobs("mem_limit=512MiB").store.limit_bytes, Some(512 << 20));
+        assert_eq!(knobs("mem_limit=0").store.limit_bytes, None);
+        assert_eq!(knobs("accept_threshold_percent=75").store.accept_percent, 75);
+        assert_eq!(knobs("writeback_limit=100").store.writeback_limit_pages, Some(100));
+        assert_eq!(knobs("writeback_limit=1MiB").store.writeback_limit_pages, Some(256));
+        assert_eq!(knobs("writeback_limit_enable=1").store.writeback_limit_pages, Some(0));
+        assert_eq!(knobs("writeback_limit_enable=0").store.writeback_limit_pages, None);
+        assert_eq!(knobs("writeback_batch_size=8").store.writeback_batch_pages, 8);
+        assert!(knobs("same_filled_pages_enabled=Y").store.same_filled);
+        assert!(!knobs("same_filled_pages_enabled=off").store.same_filled);
         assert!(knobs("shrinker_enabled=1").shrinker);
         assert_eq!(knobs("idle_after=1min").idle_after, minute);
         assert_eq!(knobs("idle_after=0").idle_after, None);

@@ -105,16 +105,40 @@ impl Client {
 
 /// Returns the control socket of this user's only server.
 fn the_only_server() -> Result<PathBuf, Failure> {
-    let mut live = runtime::live_controls()?;
+    the_only_one(runtime::live_controls()?, "server", "zfold disk")
+}
+
+/// Returns the socket of the only server of its kind.
+///
+/// # Errors
+/// There is none, or several, and what to give.
+pub(crate) fn the_only_one(
+    mut live: Vec<PathBuf>,
+    kind: &str,
+    command: &str,
+) -> Result<PathBuf, Failure> {
     match live.len() {
         1 => Ok(live.remove(0)),
-        0 => Err(Failure::new("found no server of this user: start zfold disk, or give --control")),
+        0 => Err(Failure::new(format!(
+            "found no {kind} of this user: start {command}, or give --control"
+        ))),
         _ => {
             let paths: Vec<_> = live.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::usage(format!(
-                "several servers are running: name one with --control (choices: {})",
+                "several {kind}s are running: name one with --control (choices: {})",
                 paths.join(", ")
             )))
         }
     }
+}
+
+/// Returns a path as a server needs it, which may be in another folder.
+///
+/// # Errors
+/// It is no name of a file.
+pub(crate) fn absolute(path: &Path) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path).ok().and_then(|path| path.to_str().map(str::to_owned));
+    absolute.ok_or_else(|| {
+        Failure::usage(format!("{} is not a file name: give another", path.display()))
+    })
 }

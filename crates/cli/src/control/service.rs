@@ -6,15 +6,17 @@
 //! - V3: the threads are never waited for: they hold nothing that the end of the process would
 //!   leave behind but the socket's file, which [`Service`] removes.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use zfold_disk::nbd::{Listener, SocketFile};
+use rustix::net::{SocketFlags, accept_with};
+use zfold_disk::nbd::SocketFile;
 
 /// Wait after a failed `accept`, which is for want of descriptors or memory.
 const BREATH: Duration = Duration::from_millis(100);
@@ -45,20 +47,19 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Has `serve` talk to each client of `listener`.
+    /// Has `serve` talk to each client of a socket, whose file the service removes.
     ///
     /// # Errors
     /// When no thread can be started.
     pub(crate) fn start(
-        listener: Listener,
+        (listener, file): (OwnedFd, Option<SocketFile>),
         terms: Terms,
         serve: impl Fn(&mut dyn Stream) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let (accepting, file) = split(listener);
         let (taken, serve) = (Arc::new(AtomicUsize::new(0)), Arc::new(serve));
-        let accept = move || {
+        let accepting = move || {
             loop {
-                let Ok(mut stream) = accepting.accept(terms.patience) else {
+                let Ok(mut stream) = accept(&listener, terms.patience) else {
                     thread::sleep(BREATH);
                     continue;
                 };
@@ -71,13 +72,13 @@ impl Service {
                 let serve = Arc::clone(&serve);
                 let talk = move || {
                     let _place = place;
-                    serve(&mut *stream);
+                    serve(&mut stream);
                 };
                 // A thread that cannot be started hangs up, and gives its place back.
                 let _ = thread::Builder::new().name("zfold-service".to_owned()).spawn(talk);
             }
         };
-        thread::Builder::new().name("zfold-accept".to_owned()).spawn(accept)?;
+        thread::Builder::new().name("zfold-accept".to_owned()).spawn(accepting)?;
         Ok(Self { _file: file })
     }
 }
@@ -91,35 +92,13 @@ impl Drop for Place {
     }
 }
 
-/// A socket that accepts.
-enum Accepting {
-    Unix(std::os::unix::net::UnixListener),
-    Tcp(std::net::TcpListener),
-}
-
-impl Accepting {
-    fn accept(&self, patience: Duration) -> io::Result<Box<dyn Stream>> {
-        fn limited<S: Stream + AsFd + 'static>(
-            stream: S,
-            patience: Duration,
-        ) -> io::Result<Box<dyn Stream>> {
-            for timeout in [Timeout::Recv, Timeout::Send] {
-                set_socket_timeout(stream.as_fd(), timeout, Some(patience))?;
-            }
-            Ok(Box::new(stream))
-        }
-        match self {
-            Self::Unix(listener) => limited(listener.accept()?.0, patience),
-            Self::Tcp(listener) => limited(listener.accept()?.0, patience),
-        }
+/// Accepts a client, who is waited for at most so long at a time.
+fn accept(listener: &OwnedFd, patience: Duration) -> io::Result<File> {
+    let stream = accept_with(listener, SocketFlags::CLOEXEC)?;
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&stream, timeout, Some(patience))?;
     }
-}
-
-fn split(listener: Listener) -> (Accepting, Option<SocketFile>) {
-    match listener {
-        Listener::Unix(listener, file) => (Accepting::Unix(listener), file),
-        Listener::Tcp(listener) => (Accepting::Tcp(listener), None),
-    }
+    Ok(File::from(stream))
 }
 
 /// A client's messages, each with an end mark.
@@ -209,10 +188,14 @@ mod tests {
     }
 
     /// A service whose clients say a line each, with an impatient `patience`.
-    fn lines(path: &std::path::Path, patience: Duration, reply: usize) -> Service {
+    fn bound(path: &std::path::Path) -> (OwnedFd, Option<SocketFile>) {
         let address = zfold_disk::nbd::Address::Unix(path.to_owned());
+        zfold_disk::nbd::Listener::bind(&address).expect("bound").into_parts()
+    }
+
+    fn lines(path: &std::path::Path, patience: Duration, reply: usize) -> Service {
         let terms = Terms { places: 1, patience };
-        Service::start(Listener::bind(&address).expect("bound"), terms, move |stream| {
+        Service::start(bound(path), terms, move |stream| {
             let mut messages = Messages::new(stream, b"\n", 64 << 10, terms);
             if let Ok(Some(_)) = messages.next() {
                 let _ = messages.answer(&vec![b'x'; reply]);
@@ -276,9 +259,7 @@ mod tests {
     fn clients_beyond_the_places_are_hung_up_on() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
-        let address = zfold_disk::nbd::Address::Unix(path.clone());
-        let listener = Listener::bind(&address).expect("bound");
-        let service = Service::start(listener, terms(1), |stream| {
+        let service = Service::start(bound(&path), terms(1), |stream| {
             let _ = stream.write_all(b"!");
             let _ = stream.read(&mut [0]);
         })

@@ -1,11 +1,9 @@
 //! `zfold ctl`: sends a request to a server over its control socket.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlCommand};
-use crate::control::client::Client;
+use crate::control::client::{Client, absolute};
 use crate::disk::command::ControlCommand;
 use crate::disk::snapshot::SnapshotPlace;
 use crate::shared::clean::clean;
@@ -66,13 +64,5 @@ fn words(command: &CtlCommand) -> Result<(&'static str, Vec<String>), Failure> {
         CtlCommand::Reset => ("reset", Vec::new()),
         CtlCommand::Stat => ("stat", Vec::new()),
         CtlCommand::Shutdown => ("shutdown", Vec::new()),
-    })
-}
-
-/// Returns a path that means the same file to the server.
-fn absolute(path: &Path) -> Result<String, Failure> {
-    let absolute = std::path::absolute(path).ok().and_then(|path| path.to_str().map(str::to_owned));
-    absolute.ok_or_else(|| {
-        Failure::usage(format!("{} is not a file name: give another", path.display()))
     })
 }

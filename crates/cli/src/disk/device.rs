@@ -48,20 +48,19 @@ impl Device {
     /// # Errors
     /// What cannot be had, and the remedy.
     pub(crate) fn new(plan: &DevicePlan) -> Result<Self, Failure> {
-        let DevicePlan { made, size, knobs } = plan;
+        let DevicePlan { made, size, limit_bytes, .. } = plan;
         let name = &made.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         // Long zspages: their classes waste less, and a device fills many of each.
         let pool = PoolOptions::new(made.allocator)
             .with_rules(KernelRules { chain: 16, ..KernelRules::default() });
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
-        let (options, far) = store_options(made, *size, knobs)?;
+        let (options, far) = store_options(made, *size, *limit_bytes)?;
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
-        // The length that the backing prefers.
-        let batch = store.tunables().writeback_batch_pages;
-        let knobs = &Knobs { writeback_batch_pages: batch, ..knobs.clone() };
-        tune(&store, knobs).map_err(|error| failure(&error))?;
-        if let Some(limit) = knobs.limit_bytes
+        let mut tunables = store.tunables();
+        tunables.writeback_limit_pages = plan.writeback_limit_pages;
+        store.tune(&tunables).map_err(|error| failure(&error))?;
+        if let Some(limit) = *limit_bytes
             && store.held_bytes() >= limit
         {
             return Err(failure(&format_args!(
@@ -85,10 +84,10 @@ impl Device {
         let disk = Disk::new(Arc::clone(&store), &options).map_err(|error| failure(&error))?;
         let shrinker = ShrinkerOptions::default()
             .with_interval(SHRINKER_INTERVAL)
-            .with_idle_after(knobs.idle_after)
+            .with_idle_after(plan.idle_after)
             .with_pressure(Some(Box::new(SystemPressure::new()) as _));
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
-        shrinker.enable(knobs.shrinker);
+        shrinker.enable(plan.shrinker);
         let watch = far.clone().map(|far| {
             let name = name.clone();
             FarWatch::start(far, far_watch::of_a_disk(), move |line| {
@@ -106,13 +105,8 @@ impl Device {
 
     /// Returns the knobs as they are.
     fn knobs(&self) -> Knobs {
-        let tunables = self.store().tunables();
         Knobs {
-            limit_bytes: tunables.limit_bytes,
-            accept_percent: tunables.accept_percent,
-            writeback_limit_pages: tunables.writeback_limit_pages,
-            writeback_batch_pages: tunables.writeback_batch_pages,
-            same_filled: tunables.same_filled,
+            store: self.store().tunables(),
             shrinker: self.shrinker.enabled(),
             idle_after: self.shrinker.idle_after(),
         }
@@ -132,7 +126,7 @@ impl Device {
                 self.made.name
             ));
         }
-        tune(self.store(), &knobs).map_err(|error| error.to_string())?;
+        self.store().tune(&knobs.store).map_err(|error| error.to_string())?;
         if knobs.shrinker != before.shrinker {
             self.shrinker.enable(knobs.shrinker);
         }
@@ -200,22 +194,11 @@ impl Device {
     }
 }
 
-/// Gives `store` the knobs that are its own.
-fn tune(store: &Store, knobs: &Knobs) -> Result<(), zfold_store::OpenError> {
-    let mut tunables = store.tunables();
-    tunables.limit_bytes = knobs.limit_bytes;
-    tunables.accept_percent = knobs.accept_percent;
-    tunables.same_filled = knobs.same_filled;
-    tunables.writeback_limit_pages = knobs.writeback_limit_pages;
-    tunables.writeback_batch_pages = knobs.writeback_batch_pages;
-    store.tune(&tunables)
-}
-
 /// Returns the options of the store of a device, and its backing if that is on other machines.
 fn store_options(
     made: &Made,
     size: u64,
-    knobs: &Knobs,
+    limit_bytes: Option<u64>,
 ) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
@@ -226,8 +209,7 @@ fn store_options(
     options.recompression = made.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;
     options.deduplicate = made.dedup;
-    options.limit_bytes = knobs.limit_bytes;
-    options.accept_percent = knobs.accept_percent;
+    options.limit_bytes = limit_bytes;
     options.backing = backing;
     Ok((options, far.flatten()))
 }

@@ -8,8 +8,8 @@
 //! held while its frontends are dropped or handed on.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use zfold_disk::fuse::FuseFrontend;
@@ -17,6 +17,7 @@ use zfold_disk::nbd::{
     Address, Export, Listener, NbdOptions, NbdServer, NbdStats, Tls, tls_config,
 };
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_pool::Lock;
 
 use super::device::Device;
 use super::plan::{DiskPlan, TlsPlan};
@@ -31,10 +32,10 @@ pub(crate) struct Frontends {
     addresses: Vec<(String, String)>,
     /// The Unix socket of NBD, for `$unixsocket`.
     unix: Option<String>,
-    mounts: Mutex<Vec<FuseFrontend>>,
-    guests: Mutex<Vec<VhostUserFrontend>>,
+    mounts: Lock<Vec<FuseFrontend>>,
+    guests: Lock<Vec<VhostUserFrontend>>,
     #[cfg(feature = "ublk")]
-    blocks: Mutex<Vec<zfold_disk::ublk::UblkFrontend>>,
+    blocks: Lock<Vec<zfold_disk::ublk::UblkFrontend>>,
 }
 
 impl Frontends {
@@ -47,10 +48,10 @@ impl Frontends {
             nbd: NbdServer::new(devices.iter().map(export).collect(), nbd_options(plan)?),
             addresses: Vec::new(),
             unix: None,
-            mounts: Mutex::default(),
-            guests: Mutex::default(),
+            mounts: Lock::default(),
+            guests: Lock::default(),
             #[cfg(feature = "ublk")]
-            blocks: Mutex::default(),
+            blocks: Lock::default(),
         };
         let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
         let mut listeners = Listener::from_systemd().map_err(|error| failure(&error))?;
@@ -98,12 +99,12 @@ impl Frontends {
             |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", made.name));
         if let Some(path) = &made.fuse {
             let frontend = FuseFrontend::mount(disk(), path);
-            held(&self.mounts).push(frontend.map_err(|error| failure(&error))?);
+            self.mounts.lock().push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), path.display().to_string()));
         }
         if let Some(path) = &made.vhost_user {
             let frontend = VhostUserFrontend::listen(disk(), path, VhostUserOptions::default());
-            held(&self.guests).push(frontend.map_err(|error| failure(&error))?);
+            self.guests.lock().push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), format!("vhost-user:{}", path.display())));
         }
         if made.ublk {
@@ -119,7 +120,7 @@ impl Frontends {
         let frontend = UblkFrontend::add(Arc::clone(&device.disk), UblkOptions::default())
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         self.addresses.push((name.clone(), frontend.path().display().to_string()));
-        held(&self.blocks).push(frontend);
+        self.blocks.lock().push(frontend);
         Ok(())
     }
 
@@ -147,10 +148,10 @@ impl Frontends {
     /// Closes all frontends: no new client is accepted, and connected ones have `drain` to finish.
     pub(crate) fn close(&self, drain: Duration) {
         let deadline = Instant::now() + drain;
-        let mounts: Vec<_> = held(&self.mounts).drain(..).map(close_mount).collect();
-        held(&self.guests).clear();
+        let mounts: Vec<_> = self.mounts.lock().drain(..).map(close_mount).collect();
+        self.guests.lock().clear();
         #[cfg(feature = "ublk")]
-        held(&self.blocks).clear();
+        self.blocks.lock().clear();
         if !self.nbd.shutdown(drain) {
             let seconds = drain.as_secs();
             remark(&format!("NBD clients did not finish in {seconds} s and were disconnected"));
@@ -218,11 +219,6 @@ fn uri_of(listener: &str, name: &str, first: bool) -> String {
         Some((scheme, rest)) => format!("{scheme}///{encoded}{rest}"),
         None => format!("{listener}{encoded}"),
     }
-}
-
-fn held<T>(frontends: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
-    // A panic elsewhere leaves a whole list.
-    frontends.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

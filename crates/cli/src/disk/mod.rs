@@ -149,7 +149,7 @@ fn open_side_services(
     let failed = |error| system("start a thread", &error);
     let mut services = Vec::new();
     let shared = Arc::clone(server);
-    let control = Service::start(sockets.control, protocol::TERMS, move |stream| {
+    let control = Service::start(sockets.control.into_parts(), protocol::TERMS, move |stream| {
         if protocol::answer(stream, &|request| shared.answer(request)) {
             // The main thread may be about to end already.
             let _ = events.send(Event::Stop);
@@ -158,7 +158,7 @@ fn open_side_services(
     services.push(control.map_err(failed)?);
     if let Some(listener) = sockets.metrics {
         let shared = Arc::clone(server);
-        let metrics = Service::start(listener, TERMS, move |stream| {
+        let metrics = Service::start(listener.into_parts(), TERMS, move |stream| {
             let report = || shared.report(None).expect("all devices exist");
             answer(stream, &|| metrics::text(&report()));
         });

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use zfold_disk::SectorSize;
 use zfold_disk::nbd::Address;
@@ -11,7 +12,7 @@ use zfold_store::{CodecKind, CodecSpec};
 use super::config;
 use super::snapshot::SnapshotPlace;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
-use crate::settings::{CONNECTIONS, Knobs, STORE_LIMIT_MIN};
+use crate::settings::{CONNECTIONS, STORE_LIMIT_MIN};
 use crate::shared::backing::{BackingPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{PAGE_LEN, Size, at_least, format_size};
@@ -50,7 +51,10 @@ pub(crate) struct DevicePlan {
     pub(crate) made: Made,
     /// Size of the device in bytes; it only grows.
     pub(crate) size: u64,
-    pub(crate) knobs: Knobs,
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) writeback_limit_pages: Option<u64>,
+    pub(crate) idle_after: Option<Duration>,
+    pub(crate) shrinker: bool,
 }
 
 /// The settings that stay until the process ends.
@@ -134,14 +138,7 @@ fn devices(typed: &DeviceSettings, file: Vec<DeviceSettings>) -> Result<Vec<Devi
 
 /// Returns the plan of a device.
 fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure> {
-    let name = match settings.name.clone() {
-        Some(name) if name.is_empty() || name.len() > 255 || name.contains(char::is_control) => {
-            return usage("a name has 1 to 255 bytes and no control characters: choose another");
-        }
-        Some(name) => name,
-        None if several => return usage("with several disks each needs a name: add the key name"),
-        None => "disk".to_owned(),
-    };
+    let name = name(settings.name.clone(), several)?;
     if settings.ublk && !cfg!(feature = "ublk") {
         return usage("this zfold was built without ublk: build it with --features ublk");
     }
@@ -167,7 +164,7 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         4096 => SectorSize::B4096,
         _ => return usage(format!("{name}: a sector has 512 or 4096 bytes: give one of them")),
     };
-    let knobs = knobs(&name, &settings)?;
+    check_knobs(&name, &settings)?;
     let backing = backing(&name, &settings)?;
     let max_size = settings.max_size.map_or(size.saturating_mul(4).max(ROOM_MIN), |max| max.0);
     let bytes = u64::from(sector.bytes());
@@ -203,7 +200,26 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         vhost_user: settings.vhost_user,
         ublk: settings.ublk,
     };
-    Ok(DevicePlan { made, size, knobs })
+    Ok(DevicePlan {
+        made,
+        size,
+        limit_bytes: settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0),
+        writeback_limit_pages: settings.writeback_limit.map(|limit| limit.0.div_ceil(PAGE_LEN)),
+        idle_after: settings.idle_after.map(|after| after.0),
+        shrinker: settings.shrinker,
+    })
+}
+
+/// Returns the name of a device, which may be left out if it is the only one.
+fn name(given: Option<String>, several: bool) -> Result<String, Failure> {
+    match given {
+        Some(name) if name.is_empty() || name.len() > 255 || name.contains(char::is_control) => {
+            usage("a name has 1 to 255 bytes and no control characters: choose another")
+        }
+        Some(name) => Ok(name),
+        None if several => usage("with several disks each needs a name: add the key name"),
+        None => Ok("disk".to_owned()),
+    }
 }
 
 /// Returns the size that a snapshot gives its device; none if there is none yet and `may_lack`.
@@ -219,9 +235,8 @@ fn size_in_snapshot(
     }
 }
 
-/// Returns what can change later.
-fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
-    let default = Knobs::default();
+/// Refuses what cannot be chosen of that which can change later.
+fn check_knobs(name: &str, settings: &DeviceSettings) -> Result<(), Failure> {
     if let Some(Size(limit)) = settings.limit.filter(|limit| limit.0 > 0) {
         at_least("--limit", limit, STORE_LIMIT_MIN)?;
     }
@@ -231,13 +246,7 @@ fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
             "{name}: --idle-after needs somewhere for pages to go: give --backing or --recompress"
         ));
     }
-    Ok(Knobs {
-        limit_bytes: settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0),
-        writeback_limit_pages: settings.writeback_limit.map(|limit| limit.0.div_ceil(PAGE_LEN)),
-        idle_after: settings.idle_after.map(|after| after.0),
-        shrinker: settings.shrinker,
-        ..default
-    })
+    Ok(())
 }
 
 /// Returns where cold pages go, if anywhere.
@@ -318,7 +327,7 @@ impl Made {
     }
 }
 
-/// Returns the names of the settings that differ.
+/// Refuses the settings.
 fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::usage(line))
 }
@@ -327,7 +336,6 @@ fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
 mod tests {
     use super::*;
     use std::path::Path;
-    use std::time::Duration;
 
     #[test]
     fn the_example_of_a_configuration_is_one() {
@@ -337,7 +345,7 @@ mod tests {
         let names: Vec<_> = plans.iter().map(|plan| &*plan.made.name).collect();
         assert_eq!(names, ["scratch", "cold", "kept"]);
         assert_eq!(plans[0].made.max_size, 1 << 40, "the least room to grow");
-        assert_eq!(plans[1].knobs.idle_after, Some(Duration::from_secs(600)));
+        assert_eq!(plans[1].idle_after, Some(Duration::from_secs(600)));
         assert!(plans[1].made.can_age() && !plans[0].made.can_age());
     }
 

@@ -6,10 +6,11 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
+use zfold_pool::Lock;
 
 use super::server::{Event, Server};
 use crate::shared::exit::remark;
@@ -25,7 +26,7 @@ type Environment = Vec<(&'static str, String)>;
 #[derive(Debug)]
 pub(super) struct Runner {
     start: Sender<Environment>,
-    child: Arc<Mutex<Child>>,
+    child: Arc<Lock<Child>>,
 }
 
 /// How far the command is.
@@ -64,7 +65,7 @@ impl Runner {
 
     /// Asks the command to end.
     pub(super) fn stop(&self) {
-        let mut child = held(&self.child);
+        let mut child = self.child.lock();
         child.stopped = true;
         if let Some(pid) = child.pid {
             // The end of a command that is gone was reported as an event.
@@ -74,9 +75,9 @@ impl Runner {
 }
 
 /// Waits for the start, runs the command and returns its exit status; `None` without a start.
-fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> Option<u8> {
+fn run(command: &str, started: &Receiver<Environment>, state: &Lock<Child>) -> Option<u8> {
     let environment = started.recv().ok()?;
-    let mut starting = held(state);
+    let mut starting = state.lock();
     if starting.stopped {
         return Some(128 + Signal::TERM.as_raw() as u8);
     }
@@ -93,13 +94,8 @@ fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> 
     starting.pid = Pid::from_raw(child.id() as i32);
     drop(starting);
     let ended = child.wait();
-    held(state).pid = None;
+    state.lock().pid = None;
     Some(ended.map_or(NOT_STARTED, status_of))
-}
-
-fn held(state: &Mutex<Child>) -> MutexGuard<'_, Child> {
-    // The state stays valid after a panic.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the status as a shell gives it: 128 and the signal for a command that died of one.
@@ -131,16 +127,16 @@ mod tests {
 
     #[test]
     fn the_status_is_that_of_the_command_or_of_its_signal() {
-        let status_in = |state: &Mutex<Child>, command: &str| {
+        let status_in = |state: &Lock<Child>, command: &str| {
             let (start, started) = mpsc::channel();
             start.send(vec![("size", "7".to_owned())]).expect("the other end is here");
             run(command, &started, state)
         };
-        let status = |command: &str| status_in(&Mutex::default(), command);
+        let status = |command: &str| status_in(&Lock::default(), command);
         assert_eq!(status("exit $size"), Some(7));
         assert_eq!(status("kill -9 $$"), Some(137));
         assert_eq!(status("true"), Some(0));
-        let stopped = Mutex::new(Child { pid: None, stopped: true });
+        let stopped = Lock::new(Child { pid: None, stopped: true });
         assert_eq!(status_in(&stopped, "exit 7"), Some(143), "never begun");
     }
 }

@@ -1,13 +1,13 @@
 //! The commands that ask a guest server for something.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::report::{GuestsReport, SCHEMA};
 use crate::args::{GuestCommand, GuestTarget};
-use crate::control::client::Client;
+use crate::control::client::{Client, absolute, the_only_one};
 use crate::control::runtime;
 use crate::shared::exit::{self, Failure};
 use crate::shared::progress::Progress;
@@ -151,33 +151,10 @@ fn sent_on_demand(found: &Value) -> Result<String, Failure> {
 }
 
 fn client(server: &GuestTarget) -> Result<Client, Failure> {
-    let path = server.control.clone().map_or_else(the_only_one, Ok)?;
+    let path = match server.control.clone() {
+        Some(path) => path,
+        None => the_only_one(runtime::live_guests()?, "guest server", "zfold guest serve")?,
+    };
     // Another one may have taken over, and have what this one was asked for, or not.
     Ok(Client::at(&path, None)?.with_remedy(REMEDY))
-}
-
-/// Returns the control socket of this user's only guest server.
-fn the_only_one() -> Result<PathBuf, Failure> {
-    let mut live = runtime::live_guests()?;
-    match live.len() {
-        1 => Ok(live.remove(0)),
-        0 => Err(Failure::new(
-            "found no guest server of this user: start zfold guest serve, or give --control",
-        )),
-        _ => {
-            let paths: Vec<_> = live.iter().map(|path| path.display().to_string()).collect();
-            Err(Failure::usage(format!(
-                "several guest servers are running: name one with --control (choices: {})",
-                paths.join(", ")
-            )))
-        }
-    }
-}
-
-/// Returns a path that means the same file to the server.
-fn absolute(path: &Path) -> Result<String, Failure> {
-    let absolute = std::path::absolute(path).ok().and_then(|path| path.to_str().map(str::to_owned));
-    absolute.ok_or_else(|| {
-        Failure::usage(format!("{} is not a file name: give another", path.display()))
-    })
 }

@@ -42,9 +42,9 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let control = args.control.clone().map_or_else(runtime::guests_path, Ok)?;
     let control = Listener::bind(&Address::Unix(control));
     let control = control.map_err(|error| Failure::new(format!("control socket: {error}")))?;
-    let Listener::Unix(control, _file) = control else { unreachable!("a path was given") };
+    let (control, _file) = control.into_parts();
     let (metrics, _metrics_file) = metrics(args)?;
-    let sockets: Vec<_> = std::iter::once(OwnedFd::from(control)).chain(metrics).collect();
+    let sockets: Vec<_> = std::iter::once(control).chain(metrics).collect();
     let places = Places::of(args).map_err(|error| system("find --sockets", &error))?;
     let files = Files { places, files: BTreeMap::new() };
     let mut options = FrontOptions::default();
@@ -89,10 +89,10 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
 /// Returns the socket of metrics, if there is to be one, and its file.
 fn metrics(args: &GuestServeArgs) -> Result<(Option<OwnedFd>, Option<SocketFile>), Failure> {
     let Some(address) = &args.metrics else { return Ok((None, None)) };
-    match Listener::bind(address).map_err(|error| Failure::new(format!("metrics: {error}")))? {
-        Listener::Unix(listener, file) => Ok((Some(listener.into()), file)),
-        Listener::Tcp(listener) => Ok((Some(listener.into()), None)),
-    }
+    let bound = Listener::bind(address);
+    let (socket, file) =
+        bound.map_err(|error| Failure::new(format!("metrics: {error}")))?.into_parts();
+    Ok((Some(socket), file))
 }
 
 /// Starts the first server, with its end of a channel as standard input.

@@ -7,11 +7,12 @@
 //! lock.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use zfold_guest::{OnDemand, Progress};
+use zfold_pool::Lock;
 
 use super::places::{Bound, Places};
 
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The machines of a server that come and go.
 pub(super) struct Machines {
     places: Places,
-    coming: Mutex<BTreeMap<String, Arc<Coming>>>,
+    coming: Lock<BTreeMap<String, Arc<Coming>>>,
     /// Those that get pages on demand.
     pub(super) demand: OnDemand,
 }
@@ -29,7 +30,7 @@ pub(super) struct Machines {
 /// A machine that is to come.
 pub(super) struct Coming {
     pub(super) progress: Progress,
-    known: Mutex<Known>,
+    known: Lock<Known>,
 }
 
 struct Known {
@@ -42,28 +43,20 @@ struct Known {
 pub(super) type Ended = Result<Value, String>;
 
 impl Coming {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether nobody asks for it any longer.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.known().asked.elapsed() > PATIENCE
+        self.known.lock().asked.elapsed() > PATIENCE
     }
 
     /// Notes how it ended.
     pub(super) fn ends(&self, end: Ended) {
-        self.known().end = Some(end);
+        self.known.lock().end = Some(end);
     }
 }
 
 impl Machines {
     pub(super) fn new(places: Places) -> Self {
-        Self { places, coming: Mutex::default(), demand: OnDemand::default() }
-    }
-
-    fn coming(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Coming>>> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { places, coming: Lock::default(), demand: OnDemand::default() }
     }
 
     /// Makes the socket of a machine that is to come.
@@ -71,14 +64,14 @@ impl Machines {
     /// # Errors
     /// One is awaited under that name, or there is no socket.
     pub(super) fn begin(&self, name: &str) -> Result<(Bound, Arc<Coming>), String> {
-        let mut coming = self.coming();
+        let mut coming = self.coming.lock();
         // Of those that ended while nobody asked, this is all that is left.
-        coming.retain(|_, one| one.known().end.is_none() || !one.is_forgotten());
-        if coming.get(name).is_some_and(|one| one.known().end.is_none()) {
+        coming.retain(|_, one| one.known.lock().end.is_none() || !one.is_forgotten());
+        if coming.get(name).is_some_and(|one| one.known.lock().end.is_none()) {
             return Err(format!("a machine {name} is awaited already: choose another name"));
         }
         let bound = self.places.machine(name)?;
-        let known = Mutex::new(Known { asked: Instant::now(), end: None });
+        let known = Lock::new(Known { asked: Instant::now(), end: None });
         let one = Arc::new(Coming { progress: Progress::default(), known });
         coming.insert(name.to_owned(), Arc::clone(&one));
         Ok((bound, one))
@@ -86,9 +79,9 @@ impl Machines {
 
     /// Returns a machine that is to come, for somebody who asks for it; and its end, once.
     pub(super) fn ask(&self, name: &str) -> Option<(Arc<Coming>, Option<Ended>)> {
-        let mut coming = self.coming();
+        let mut coming = self.coming.lock();
         let one = coming.get(name).cloned()?;
-        let mut known = one.known();
+        let mut known = one.known.lock();
         known.asked = Instant::now();
         let end = known.end.take();
         drop(known);

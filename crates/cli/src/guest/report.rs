@@ -1,13 +1,11 @@
 //! What a guest server has, as it is sent and shown.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use zfold_figures::Doc;
-use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, ServerStats, TABLE};
-use zfold_store::StoreStats;
+use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, TABLE};
 
 use crate::shared::clean::clean;
 use crate::shared::figures::{all_of, in_state};
@@ -100,53 +98,6 @@ pub(crate) struct GuestReport {
 }
 
 impl GuestsReport {
-    /// Adds what the store has.
-    pub(super) fn with_store(self, store: &StoreStats, limit: Option<u64>) -> Self {
-        Self {
-            limit_bytes: limit.unwrap_or(0),
-            held_bytes: store.held_bytes(),
-            payload_bytes: store.pool.payload_bytes,
-            stored_pages_bytes: store.stored_pages * PAGE_LEN,
-            duplicate_pages: store.duplicate_pages,
-            backing_bytes: store.backing_used_bytes,
-            backed_pages: store.backed_pages,
-            ..self
-        }
-    }
-
-    /// Adds what guests were given.
-    pub(super) fn with_guests(self, stats: &ServerStats) -> Self {
-        Self {
-            served: stats.served,
-            given: stats.given,
-            guests: stats.guests.iter().map(GuestReport::of).collect(),
-            ..self
-        }
-    }
-
-    /// Adds the images, with their sockets.
-    pub(super) fn with_images(
-        self,
-        images: Vec<ImageInfo>,
-        sockets: &BTreeMap<String, PathBuf>,
-    ) -> Self {
-        let of = |info: ImageInfo| ImageReport {
-            size_bytes: info.pages * PAGE_LEN,
-            own_pages: info.own_pages,
-            working_set_pages: info.working_set_pages,
-            recorded: info.recorded,
-            machine_bytes: info.machine_bytes,
-            state_bytes: info.state.map(|state| state.bytes),
-            state_xxh3: info.state.map(|state| format!("{:016x}", state.hash)),
-            guests: self.guests.iter().filter(|guest| guest.image == info.name).count() as u64,
-            socket: sockets.get(&info.name).map_or_else(String::new, |at| at.display().to_string()),
-            base: info.base,
-            name: info.name,
-        };
-        let images = images.into_iter().map(of).collect();
-        Self { images, ..self }
-    }
-
     /// Returns the images as text for people.
     pub(super) fn image_text(&self) -> String {
         if self.images.is_empty() {
@@ -226,8 +177,27 @@ impl GuestsReport {
     }
 }
 
+impl ImageReport {
+    /// Returns what is told of an image with this socket, if it has one.
+    pub(super) fn of(info: ImageInfo, guests: &[GuestReport], socket: Option<&PathBuf>) -> Self {
+        Self {
+            size_bytes: info.pages * PAGE_LEN,
+            own_pages: info.own_pages,
+            working_set_pages: info.working_set_pages,
+            recorded: info.recorded,
+            machine_bytes: info.machine_bytes,
+            state_bytes: info.state.map(|state| state.bytes),
+            state_xxh3: info.state.map(|state| format!("{:016x}", state.hash)),
+            guests: guests.iter().filter(|guest| guest.image == info.name).count() as u64,
+            socket: socket.map_or_else(String::new, |at| at.display().to_string()),
+            base: info.base,
+            name: info.name,
+        }
+    }
+}
+
 impl GuestReport {
-    fn of(stats: &GuestStats) -> Self {
+    pub(super) fn of(stats: &GuestStats) -> Self {
         let state = match stats.state {
             GuestState::Held => "held",
             GuestState::Released => "released",

@@ -9,19 +9,21 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use zfold_guest::{ImageError, Images, Imported, Link, Server};
+use zfold_pool::Lock;
 use zfold_store::files::open_believed;
 
 use super::failed::LATE;
 use super::machines::Machines;
-use super::report::{GuestsReport, SCHEMA};
+use super::report::{GuestReport, GuestsReport, ImageReport, SCHEMA};
 use super::steer::Setting;
 use crate::control::protocol::Request;
 use crate::shared::exit::remark;
+use crate::shared::size::PAGE_LEN;
 
 /// Words of requests that name what they are.
 const STATE: &str = "state=";
@@ -43,9 +45,9 @@ pub(super) struct Served {
     /// Servers before this one.
     pub(super) takeovers: u64,
     /// Where guests of images connect.
-    pub(super) sockets: Mutex<BTreeMap<String, PathBuf>>,
+    pub(super) sockets: Lock<BTreeMap<String, PathBuf>>,
     /// No image comes any longer. Held while one gets its socket, before all other locks.
-    pub(super) ends: Mutex<bool>,
+    pub(super) ends: Lock<bool>,
     pub(super) machines: Machines,
 }
 
@@ -59,17 +61,13 @@ pub(super) fn found(imported: &Imported) -> Value {
 }
 
 impl Served {
-    fn sockets(&self) -> MutexGuard<'_, BTreeMap<String, PathBuf>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Accepts guests of an image.
     ///
     /// # Errors
     /// Its socket cannot be made.
     pub(super) fn open(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.link.listen(name)?;
-        self.sockets().insert(name.to_owned(), path.clone());
+        self.sockets.lock().insert(name.to_owned(), path.clone());
         Ok(path)
     }
 
@@ -131,7 +129,7 @@ impl Served {
     /// Has another process have an image, and then guests of it accepted. Not when the server ends:
     /// it might not be saved, and whoever hears that it is there may end its guest.
     fn accept(&self, name: &str) -> Result<PathBuf, String> {
-        let ends = self.ends();
+        let ends = self.ends.lock();
         self.keep_before(*ends)?;
         let path = self.open(name)?;
         // The front has heard of the end already.
@@ -140,7 +138,7 @@ impl Served {
 
     /// Has another process have an image that needs no socket, as `accept` does.
     pub(super) fn keep(&self) -> Result<(), String> {
-        self.keep_before(*self.ends())
+        self.keep_before(*self.ends.lock())
     }
 
     fn keep_before(&self, is_ending: bool) -> Result<(), String> {
@@ -152,16 +150,12 @@ impl Served {
 
     /// Returns whether no image comes any longer.
     pub(super) fn is_ending(&self) -> bool {
-        *self.ends()
-    }
-
-    fn ends(&self) -> MutexGuard<'_, bool> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.ends.lock()
     }
 
     /// Has no image come from now on; those that came are whole.
     pub(super) fn end(&self) {
-        *self.ends() = true;
+        *self.ends.lock() = true;
     }
 
     /// Carries out a request; returns what it found, and whether this process is to end.
@@ -233,7 +227,7 @@ impl Served {
 
     fn remove(&self, name: &str) -> Result<Value, String> {
         let forget = || {
-            if self.sockets().remove(name).is_some() {
+            if self.sockets.lock().remove(name).is_some() {
                 self.link.close(name);
             }
             self.renewed();
@@ -272,9 +266,15 @@ impl Served {
 
     /// Returns the statistics.
     pub(super) fn report(&self) -> GuestsReport {
-        let sockets = self.sockets();
-        let store = self.images.store();
-        let report = GuestsReport {
+        let sockets = self.sockets.lock();
+        let limit = self.images.store().tunables().limit_bytes;
+        let (store, stats) = (self.images.stats(), self.server.stats());
+        let guests: Vec<_> = stats.guests.iter().map(GuestReport::of).collect();
+        let images = self.images.list().into_iter().map(|info| {
+            let socket = sockets.get(&info.name);
+            ImageReport::of(info, &guests, socket)
+        });
+        GuestsReport {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: self.front,
@@ -283,12 +283,18 @@ impl Served {
             uptime_seconds: self.started.elapsed().as_secs(),
             codec: self.codec.clone(),
             on_demand: self.machines.demand.number() as u64,
-            ..GuestsReport::default()
-        };
-        report
-            .with_store(&self.images.stats(), store.tunables().limit_bytes)
-            .with_guests(&self.server.stats())
-            .with_images(self.images.list(), &sockets)
+            limit_bytes: limit.unwrap_or(0),
+            held_bytes: store.held_bytes(),
+            payload_bytes: store.pool.payload_bytes,
+            stored_pages_bytes: store.stored_pages * PAGE_LEN,
+            duplicate_pages: store.duplicate_pages,
+            backing_bytes: store.backing_used_bytes,
+            backed_pages: store.backed_pages,
+            images: images.collect(),
+            served: stats.served,
+            given: stats.given,
+            guests,
+        }
     }
 }
 

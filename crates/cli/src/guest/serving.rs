@@ -5,17 +5,15 @@
 //! a copy finds beside the images is what `Common` holds: it changes by commands only, after which
 //! a new copy is made.
 
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use zfold_disk::nbd::{Address, Listener};
 use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, adopt, images_options, renew};
+use zfold_pool::Lock;
 use zfold_store::BackingOptions;
 
 use super::failed::{not_saved, system};
@@ -107,8 +105,8 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         started: *started,
         front,
         takeovers,
-        sockets: std::sync::Mutex::default(),
-        ends: std::sync::Mutex::default(),
+        sockets: Lock::default(),
+        ends: Lock::default(),
         machines: Machines::new(places),
     };
     let served = Arc::new(served);
@@ -119,7 +117,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     for info in images.list().into_iter().filter(|info| info.machine_bytes.is_none()) {
         served.open(&info.name).map_err(Failure::new)?;
     }
-    let _services = open_services(&served, sockets, args.metrics.as_ref(), events)?;
+    let _services = open_services(&served, sockets, events)?;
     served.link.ready();
     let status = wait(&served, args, &happened);
     served.link.done(status);
@@ -232,14 +230,12 @@ fn load(images: &Images, path: &Path, may_be_missing: bool) -> Result<(), Failur
 fn open_services(
     served: &Arc<Served>,
     sockets: Vec<OwnedFd>,
-    address: Option<&Address>,
     events: Sender<Event>,
 ) -> Result<Vec<Service>, Failure> {
     let mut sockets = sockets.into_iter();
     let asked = Arc::clone(served);
     let control = sockets.next().map(|control| {
-        let listener = Listener::Unix(UnixListener::from(control), None);
-        Service::start(listener, protocol::TERMS, move |stream| {
+        Service::start((control, None), protocol::TERMS, move |stream| {
             if protocol::answer(stream, &|request| asked.answer(&request)) {
                 // The main thread may be about to end already.
                 let _ = events.send(Event::Stop);
@@ -247,12 +243,8 @@ fn open_services(
         })
     });
     let scraped = Arc::clone(served);
-    let scrapes = address.zip(sockets.next()).map(|(address, socket)| {
-        let listener = match address {
-            Address::Tcp(_) => Listener::Tcp(TcpListener::from(socket)),
-            _ => Listener::Unix(UnixListener::from(socket), None),
-        };
-        Service::start(listener, TERMS, move |stream| {
+    let scrapes = sockets.next().map(|metrics| {
+        Service::start((metrics, None), TERMS, move |stream| {
             answer(stream, &|| metrics::text(&scraped.report()));
         })
     });

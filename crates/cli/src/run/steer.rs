@@ -39,7 +39,7 @@ pub(super) fn serve(
     let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let (command, codecs) = (command.join(" "), plan.codecs.clone());
     let steered = Steered { control, front, command, codecs, group, far };
-    Service::start(listener, protocol::TERMS, move |stream| {
+    Service::start(listener.into_parts(), protocol::TERMS, move |stream| {
         // No request ends a run.
         let _ = protocol::answer(stream, &|request| Ok((steered.answer(&request)?, false)));
     })

@@ -219,6 +219,15 @@ impl Listener {
         }
     }
 
+    /// Returns the socket, and its file if it is ours.
+    #[must_use]
+    pub fn into_parts(self) -> (OwnedFd, Option<SocketFile>) {
+        match self {
+            Self::Unix(listener, file) => (listener.into(), file),
+            Self::Tcp(listener) => (listener.into(), None),
+        }
+    }
+
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Self::Unix(listener, _) => listener.set_nonblocking(true),

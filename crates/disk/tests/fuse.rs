@@ -3,14 +3,14 @@
 //! - What is written comes back, from any offset and at any length, also by many threads at once.
 //! - Punched and zeroed ranges give their memory back and show up as holes.
 //! - The length never changes but by growing the device.
-//! - A loop device over the file carries file systems, which find themselves whole after use.
 //! - Mounts leave nothing behind.
+//!
+//! File systems on a loop device over the file are tested where the program is.
 
 mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::run;
@@ -303,113 +303,4 @@ fn a_file_in_use_stays_until_it_is_closed() {
     let mut back = [0; 12];
     file.read_exact_at(&mut back, 5).unwrap();
     assert_eq!(&back, b"still served");
-}
-
-/// A loop device, and the directory a file system on it is mounted at. Taken down in this order
-/// whatever happens.
-struct Looped {
-    device: String,
-    at: PathBuf,
-    on: Mounted,
-}
-
-impl Looped {
-    fn new(on: Mounted) -> Result<Self, String> {
-        let at = on.frontend.path().with_file_name("mnt");
-        fs::create_dir(&at).unwrap();
-        let path = on.frontend.path().to_str().unwrap();
-        let device = run("losetup", &["--direct-io=on", "--show", "-f", path])?;
-        Ok(Self { device, at, on })
-    }
-
-    fn at(&self) -> &str {
-        self.at.to_str().unwrap()
-    }
-}
-
-impl Drop for Looped {
-    fn drop(&mut self) {
-        // Not mounted any more, unless a test failed.
-        let _ = run("umount", &["-l", self.at()]);
-        let detached = run("losetup", &["-d", &self.device]);
-        if !std::thread::panicking() {
-            detached.unwrap();
-        }
-    }
-}
-
-/// Returns a loop device over a mounted device, or says why the test does not run.
-fn looped(test: &str, size: u64, programs: &[&str]) -> Option<Looped> {
-    if !is_root() {
-        skip(test, "needs root for a loop device");
-        return None;
-    }
-    if !installed(test, programs) {
-        return None;
-    }
-    let on = mounted(test, common::disk(size, false))?;
-    match Looped::new(on) {
-        Ok(looped) => Some(looped),
-        Err(error) => {
-            skip(test, error);
-            None
-        }
-    }
-}
-
-/// Fills a directory, and returns the names and contents.
-fn fill(dir: &Path, seed: u64) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut numbers = Random::new(seed);
-    let files = (0..40).map(|n| {
-        let len = numbers.below(1 << 20) as usize;
-        (dir.join(format!("file {n}")), numbers.half_noise(len))
-    });
-    files.inspect(|(path, data)| fs::write(path, data).unwrap()).collect()
-}
-
-fn check_files(files: &[(PathBuf, Vec<u8>)]) {
-    for (path, data) in files {
-        assert!(fs::read(path).unwrap() == *data, "{}", path.display());
-    }
-}
-
-/// Uses a file system made by `mkfs` through two mounts, and returns its memory by `fstrim`.
-fn use_file_system(on: &Looped, kind: &str) {
-    run("mount", &["-t", kind, &on.device, on.at()]).unwrap();
-    let files = fill(&on.at, 3);
-    run("umount", &[on.at()]).unwrap();
-    run("mount", &["-t", kind, &on.device, on.at()]).unwrap();
-    check_files(&files);
-    let held = on.on.disk.store().len();
-    for (path, _) in &files[8..] {
-        fs::remove_file(path).unwrap();
-    }
-    run("sync", &["-f", on.at()]).unwrap();
-    run("fstrim", &[on.at()]).unwrap();
-    let left = on.on.disk.store().len();
-    assert!(left < held / 2, "fstrim left {left} pages of {held}");
-    check_files(&files[..8]);
-    run("umount", &[on.at()]).unwrap();
-    assert!(on.on.disk.stats().flushes_total > 0);
-    on.on.disk.store().check();
-}
-
-#[test]
-fn ext4_lives_on_a_loop_device() {
-    let test = "ext4_lives_on_a_loop_device";
-    let programs = ["losetup", "mkfs.ext4", "fstrim", "e2fsck"];
-    let Some(on) = looped(test, 256 * MIB, &programs) else { return };
-    run("mkfs.ext4", &["-q", "-F", &on.device]).unwrap();
-    use_file_system(&on, "ext4");
-    run("e2fsck", &["-fn", &on.device]).unwrap();
-}
-
-#[test]
-fn btrfs_lives_on_a_loop_device() {
-    let test = "btrfs_lives_on_a_loop_device";
-    let programs = ["losetup", "mkfs.btrfs", "fstrim", "btrfs"];
-    let Some(on) = looped(test, 256 * MIB, &programs) else { return };
-    run("mkfs.btrfs", &["-q", "-f", "-m", "single", &on.device]).unwrap();
-    use_file_system(&on, "btrfs");
-    run("btrfs", &["check", "--readonly", &on.device]).unwrap();
 }

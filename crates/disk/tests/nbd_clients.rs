@@ -203,56 +203,6 @@ fn qemu_img_converts_and_compares() {
 }
 
 #[test]
-fn qemu_io_finds_its_patterns() {
-    let disk = disk(4096);
-    let on = OnSocket::one(&disk);
-    let commands = [
-        "write -P 0xab 0 1M",
-        "read -P 0xab 0 1M",
-        "write -P 0xcd 1000 5000",
-        "read -P 0xcd 1000 5000",
-        "read -P 0xab 6000 1000",
-        "write -f -P 0x11 2M 64k",
-        "write -z 0 64k",
-        "read -P 0 0 64k",
-        "write -z -u 64k 64k",
-        "read -P 0 64k 64k",
-        "discard 128k 128k",
-        "read -P 0 128k 128k",
-        "read -P 0xab 256k 768k",
-        "aio_write -P 0x22 4M 2M",
-        "aio_write -P 0x33 6M 2M",
-        "aio_flush",
-        "read -P 0x22 4M 2M",
-        "read -P 0x33 6M 2M",
-        "flush",
-    ];
-    let mut args = vec!["-f", "raw"];
-    args.extend(commands.iter().flat_map(|command| ["-c", command]));
-    args.push(&on.uri);
-    let Some(out) = run("qemu_io_finds_its_patterns", "qemu-io", &args) else { return };
-    assert!(!out.contains("verification failed"), "{out}");
-}
-
-#[test]
-fn fio_verifies_what_it_wrote() {
-    let disk = disk(4096);
-    let on = OnSocket::one(&disk);
-    let uri = format!("--uri={}", on.uri);
-    let test = "fio_verifies_what_it_wrote";
-    if run(test, "fio", &["--enghelp=nbd"]).is_none_or(|help| !help.contains("uri")) {
-        return skip(test, "fio has no NBD engine");
-    }
-    let job = ["--name=verify", "--ioengine=nbd", &uri, "--rw=randrw", "--bsrange=512-64k"];
-    let rest = ["--size=16m", "--iodepth=32", "--verify=crc32c", "--buffer_compress_percentage=50"];
-    run(
-        test,
-        "fio",
-        &[&job[..], &rest, &["--verify_fatal=1", "--randseed=7", "--verify_state_save=0"]].concat(),
-    );
-}
-
-#[test]
 fn libnbd_and_qemu_speak_tls() {
     let test = "libnbd_and_qemu_speak_tls";
     let dir = tempfile::tempdir().unwrap();

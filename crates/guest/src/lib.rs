@@ -48,7 +48,7 @@ pub use images::{
     images_options,
 };
 pub use keep::{
-    Begin, End, Front, FrontOptions, Handed, Heard, Link, OnLoss, Sockets, Told, renew,
+    Begin, End, Front, FrontOptions, Handed, Link, News, OnLoss, Order, Sockets, renew,
 };
 pub use offload::{
     BadHeader, BadLayout, Broken, OnDemand, Progress, ReceiveError, Received, Refused, Restore,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use vmm::{Vmm, page};
 use zfold_guest::{
-    End, Front, FrontOptions, Images, Link, OnLoss, Server, ServerOptions, Sockets, Told,
+    End, Front, FrontOptions, Images, Link, OnLoss, Order, Server, ServerOptions, Sockets,
     images_options, renew,
 };
 use zfold_store::CodecKind;
@@ -113,17 +113,17 @@ fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
     link.ready();
     loop {
         match happened.recv().expect("a front") {
-            Told::Renew => {
+            Order::Renew => {
                 again();
                 tells.send_to(&RENEWED.to_ne_bytes(), &serving.at).expect("told");
             }
-            Told::Release => {
+            Order::Release => {
                 let left = server.release(PATIENCE);
                 link.done(left as u8);
                 return left as u8;
             }
-            Told::Machine(_) => {}
-            Told::Gone => return 1,
+            Order::Machine(_) => {}
+            Order::Gone => return 1,
         }
     }
 }

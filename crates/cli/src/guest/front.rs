@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use zfold_disk::nbd::{Address, Listener, SocketFile};
-use zfold_guest::{End, Front, FrontOptions, Heard, OnLoss, Sockets};
+use zfold_guest::{End, Front, FrontOptions, News, OnLoss, Sockets};
 
 use super::failed::system;
 use super::places::Places;
@@ -64,14 +64,14 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     watched.map_err(|error| system("watch signals", &error))?;
     let mut child = start(channel).map_err(|error| system("start a server", &error))?;
     let hear = |heard| match heard {
-        Heard::Ready => {
+        News::Ready => {
             let images = front.addresses().into_iter();
             let lines = images.map(|(image, path)| format!("{image} {}\n", path.display()));
             // Who does not read it can still ask for it.
             let _ = exit::write_data(lines.collect::<String>().as_bytes());
             notify::tell("READY=1");
         }
-        Heard::Stop => {
+        News::Stop => {
             notify::tell("STOPPING=1");
             front.release();
         }

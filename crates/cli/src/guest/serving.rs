@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, adopt, images_options, renew};
+use zfold_guest::{
+    Begin, Images, Link, Order, Server, ServerOptions, adopt, images_options, renew,
+};
 use zfold_pool::Lock;
 use zfold_store::BackingOptions;
 
@@ -40,7 +42,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What a server's main thread waits for.
 enum Event {
-    Front(Told),
+    Front(Order),
     /// Somebody asks for the end.
     Stop,
 }
@@ -129,19 +131,19 @@ fn wait(served: &Served, args: &GuestServeArgs, happened: &Receiver<Event>) -> u
     let mut is_alone = false;
     loop {
         match happened.recv_timeout(LOOK) {
-            Ok(Event::Front(Told::Renew)) => {
+            Ok(Event::Front(Order::Renew)) => {
                 if let Err(error) = (served.renew)() {
                     remark(&format!("this server has no standby process: {error}"));
                 }
             }
-            Ok(Event::Front(Told::Machine(handed))) => {
+            Ok(Event::Front(Order::Machine(handed))) => {
                 let (demand, link) = (&served.machines.demand, &served.link);
                 if let Err(error) = adopt(handed, &served.images, demand, link, remark) {
                     remark(&format!("a machine waits for its pages: {error}; end it"));
                 }
             }
-            Ok(Event::Front(Told::Release)) => return release(served, args),
-            Ok(Event::Front(Told::Gone)) if !is_alone => {
+            Ok(Event::Front(Order::Release)) => return release(served, args),
+            Ok(Event::Front(Order::Gone)) if !is_alone => {
                 is_alone = true;
                 remark("the front is gone: guests are served until they end, but no new ones");
             }

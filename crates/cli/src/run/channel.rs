@@ -43,7 +43,7 @@ pub(super) enum ToFront {
     /// The memory of this process cannot be managed.
     Unmanaged(Unmanaged),
     /// Something that the person should know.
-    Told(String),
+    Remark(String),
     /// The program has ended.
     Ended(End),
     /// The last process has ended.

@@ -134,7 +134,7 @@ fn follow(
                     tell_unmanaged(&process);
                 }
             }
-            ToFront::Told(line) => remark(&line),
+            ToFront::Remark(line) => remark(&line),
             ToFront::Ended(end) if plan.report.is_none() => return Ok(Some(end)),
             ToFront::Ended(end) => {
                 ended = Some(end);
@@ -142,7 +142,7 @@ fn follow(
             }
             ToFront::Done(record) => {
                 if let (Some(asked), Some(end)) = (&plan.report, ended) {
-                    let document = report::Told { plan, end, record: &record, baseline };
+                    let document = report::Summary { plan, end, record: &record, baseline };
                     // The program did not fail, and its status is what counts.
                     report::write(&document, asked.format, file)
                         .unwrap_or_else(|failure| remark(failure.line()));

@@ -167,12 +167,12 @@ fn run(
             // The failure will name it.
             Event::Unmanaged(_) if plan.strict => return,
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
-            Event::Stays(staying) => ToFront::Told(stays(&staying)),
-            Event::TracesItself(pid, program) => ToFront::Told(traces_itself(pid, &program)),
-            Event::NoRoom(pid, program, why) => ToFront::Told(no_room(pid, &program, &why)),
+            Event::Stays(staying) => ToFront::Remark(stays(&staying)),
+            Event::TracesItself(pid, program) => ToFront::Remark(traces_itself(pid, &program)),
+            Event::NoRoom(pid, program, why) => ToFront::Remark(no_room(pid, &program, &why)),
             Event::Killed(pid, program) if memory.kills() > kills => {
                 kills += 1;
-                ToFront::Told(killed(pid, &program))
+                ToFront::Remark(killed(pid, &program))
             }
             Event::Killed(..) => return,
             Event::Stopped => return tell_front(Signal::STOP),
@@ -234,7 +234,7 @@ pub(super) fn watch(
 ) -> io::Result<FarWatch> {
     let outbox = Arc::clone(outbox);
     FarWatch::start(far, far_watch::of_a_run(parent), move |line| {
-        outbox.send(ToFront::Told(line.to_owned()));
+        outbox.send(ToFront::Remark(line.to_owned()));
     })
 }
 
@@ -313,7 +313,7 @@ fn note_signals(own: Arc<Own>, rest: Arc<Rest>) -> io::Result<()> {
     let note = move || {
         for signal in signals.forever() {
             own.note(signal, Instant::now());
-            rest.told(signal);
+            rest.saw_signal(signal);
         }
     };
     std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(note).map(drop)
@@ -329,7 +329,7 @@ fn listen(
     let listen = move || {
         for message in heard {
             let ToManager::Signal(signal) = message else { continue };
-            rest.told(signal);
+            rest.saw_signal(signal);
             if own.matches(signal, Instant::now(), GRACE) {
                 continue;
             }

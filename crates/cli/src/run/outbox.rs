@@ -87,7 +87,7 @@ impl Outbox {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let line =
                 format!("{left_out} more messages were dropped because they were not read in time");
-            let _ = messages.send(ToFront::Told(line));
+            let _ = messages.send(ToFront::Remark(line));
         }
     }
 }
@@ -99,7 +99,7 @@ impl Drop for Outbox {
 }
 
 fn is_remark(message: &ToFront) -> bool {
-    matches!(message, ToFront::Unmanaged(_) | ToFront::Told(_))
+    matches!(message, ToFront::Unmanaged(_) | ToFront::Remark(_))
 }
 
 #[cfg(test)]
@@ -113,26 +113,26 @@ mod tests {
         let outbox = Outbox::start(&manager).expect("a thread");
         // More than the socket takes, so that the thread waits.
         let line = "x".repeat(4096);
-        (0..5 * REMARKS_MAX).for_each(|_| outbox.send(ToFront::Told(line.clone())));
+        (0..5 * REMARKS_MAX).for_each(|_| outbox.send(ToFront::Remark(line.clone())));
         outbox.send(ToFront::Ended(End::Code(7)));
         let reader = thread::spawn(|| channel::messages::<ToFront>(front).collect::<Vec<_>>());
         while outbox.waiting.load(Ordering::Relaxed) > 0 {
             thread::yield_now();
         }
-        outbox.send(ToFront::Told("after".to_owned()));
+        outbox.send(ToFront::Remark("after".to_owned()));
         outbox.finish();
-        outbox.send(ToFront::Told("too late".to_owned()));
+        outbox.send(ToFront::Remark("too late".to_owned()));
         drop((outbox, manager));
         let heard = reader.join().expect("read");
         assert!(heard.contains(&ToFront::Ended(End::Code(7))), "what is no remark arrives");
-        assert_eq!(heard.last(), Some(&ToFront::Told("after".to_owned())));
-        let told = heard.iter().filter(|&heard| *heard == ToFront::Told(line.clone())).count();
+        assert_eq!(heard.last(), Some(&ToFront::Remark("after".to_owned())));
+        let told = heard.iter().filter(|&heard| *heard == ToFront::Remark(line.clone())).count();
         assert!((REMARKS_MAX..3 * REMARKS_MAX).contains(&told), "{told}");
         // There was room from time to time while they were sent, so the loss is reported in parts.
         let left_out: usize = heard
             .iter()
             .filter_map(|heard| match heard {
-                ToFront::Told(line) => line.split_once(" more messages")?.0.parse::<usize>().ok(),
+                ToFront::Remark(line) => line.split_once(" more messages")?.0.parse::<usize>().ok(),
                 _ => None,
             })
             .sum();

@@ -20,7 +20,7 @@ const BAR: u64 = 40;
 
 /// The reported figures.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct Summary<'a> {
     pub(super) plan: &'a RunPlan,
     pub(super) end: End,
     pub(super) record: &'a Record,
@@ -32,13 +32,13 @@ pub(super) struct Told<'a> {
 /// # Errors
 /// It cannot be written to the file.
 pub(super) fn write(
-    told: &Told<'_>,
+    summary: &Summary<'_>,
     format: ReportFormat,
     file: Option<&NewFile>,
 ) -> Result<(), Failure> {
     let (form, text) = match format {
-        ReportFormat::Text => (Form::Text, text(told)),
-        ReportFormat::Json => (Form::Data, json(told)),
+        ReportFormat::Text => (Form::Text, text(summary)),
+        ReportFormat::Json => (Form::Data, json(summary)),
     };
     match file {
         Some(file) => file.write(&text),
@@ -49,20 +49,20 @@ pub(super) fn write(
     }
 }
 
-fn json(told: &Told<'_>) -> String {
+fn json(summary: &Summary<'_>) -> String {
     let document = Document {
         schema: SCHEMA,
-        program: told.plan.program.to_string_lossy().into_owned(),
-        exit: told.end,
-        record: told.record,
-        baseline: told.baseline,
+        program: summary.plan.program.to_string_lossy().into_owned(),
+        exit: summary.end,
+        record: summary.record,
+        baseline: summary.baseline,
     };
     let json = serde_json::to_string(&document).expect("names are text, numbers are finite");
     format!("{json}\n")
 }
 
-fn text(told: &Told<'_>) -> String {
-    let Told { plan, end, record, baseline } = told;
+fn text(summary: &Summary<'_>) -> String {
+    let Summary { plan, end, record, baseline } = summary;
     let mut text = String::new();
     // Writing to a string does not fail.
     let program = clean(&plan.program.display().to_string());
@@ -249,9 +249,13 @@ mod tests {
         let (plan, record) = (plan(), record());
         let baseline =
             Baseline { exit: End::Code(0), wall_ns: 1_000_000_000, peak_resident_bytes: 100 << 20 };
-        let told =
-            Told { plan: &plan, end: End::Signal(15), record: &record, baseline: Some(baseline) };
-        let text = text(&told);
+        let summary = Summary {
+            plan: &plan,
+            end: End::Signal(15),
+            record: &record,
+            baseline: Some(baseline),
+        };
+        let text = text(&summary);
         for part in [
             "zfold: sim ended with SIGTERM\n",
             "64.00 MiB",
@@ -278,12 +282,12 @@ mod tests {
         let mut record = Record { unmanaged: vec![process], ..record() };
         record.figures.unmanaged_total = 3;
         let plan = plan();
-        let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
-        let text = text(&told);
+        let summary = Summary { plan: &plan, end: End::Code(0), record: &record, baseline: None };
+        let text = text(&summary);
         assert!(
             text.contains("not managed\n  old\\u{1b}[31m\\n (7): it is a 32-bit program\n  and 2")
         );
-        let document: serde_json::Value = serde_json::from_str(&json(&told)).expect("JSON");
+        let document: serde_json::Value = serde_json::from_str(&json(&summary)).expect("JSON");
         assert_eq!(document["unmanaged"][0]["program"], "old\x1b[31m\n");
         assert_eq!(document["unmanaged_total"], 3);
     }
@@ -297,8 +301,8 @@ mod tests {
     #[test]
     fn document_has_its_schema_and_plain_figures() {
         let (plan, record) = (plan(), record());
-        let told = Told { plan: &plan, end: End::Code(3), record: &record, baseline: None };
-        let document: serde_json::Value = serde_json::from_str(&json(&told)).expect("JSON");
+        let summary = Summary { plan: &plan, end: End::Code(3), record: &record, baseline: None };
+        let document: serde_json::Value = serde_json::from_str(&json(&summary)).expect("JSON");
         assert_eq!(document["schema"], "zfold.run/1");
         assert_eq!(document["program"], "sim");
         assert_eq!(document["exit"]["code"], 3);
@@ -314,8 +318,8 @@ mod tests {
         // The report of a run that did nothing: tables without pages, a bucket without faults.
         record.figures.peak_stored_bytes = 39_000;
         record.fault_histogram_ns = vec![(1, 0)];
-        let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
-        let text = text(&told);
+        let summary = Summary { plan: &plan, end: End::Code(0), record: &record, baseline: None };
+        let text = text(&summary);
         assert!(!text.contains("latency") && !text.contains("p50"), "{text}");
         assert!(text.contains("-  as pages / peak_stored"), "{text}");
     }

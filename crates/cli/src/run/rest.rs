@@ -26,7 +26,7 @@ impl Rest {
     }
 
     /// The front was sent this signal, or its group was.
-    pub(super) fn told(&self, signal: i32) {
+    pub(super) fn saw_signal(&self, signal: i32) {
         self.note(|known| known.was_told |= signal == SIGTERM);
     }
 

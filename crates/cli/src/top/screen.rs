@@ -99,7 +99,7 @@ fn show(terminal: &mut DefaultTerminal, workers: &Workers, signal: &AtomicI32) -
         for news in workers.news() {
             match news {
                 News::Seen(subjects, machine) => app.update(subjects, machine),
-                News::Told(line) => app.message = Some(line),
+                News::Message(line) => app.message = Some(line),
             }
             changed = true;
         }

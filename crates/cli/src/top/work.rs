@@ -17,7 +17,7 @@ pub(super) enum News {
     /// All runs and disks, and the machine.
     Seen(Vec<Subject>, Machine),
     /// A line for people.
-    Told(String),
+    Message(String),
 }
 
 /// The threads that do it. They end when this is dropped, or with the process.
@@ -40,7 +40,7 @@ impl Workers {
         let (end, ended) = channel();
         let first = News::Seen(Subject::all(&before, &Look::default()), Machine::now());
         let _ = sender.send(first);
-        let told = sender.clone();
+        let news_sender = sender.clone();
         let look = move || {
             while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 let news = match Look::take() {
@@ -49,9 +49,9 @@ impl Workers {
                         before = now;
                         News::Seen(subjects, Machine::now())
                     }
-                    Err(failure) => News::Told(failure.line().to_owned()),
+                    Err(failure) => News::Message(failure.line().to_owned()),
                 };
-                if told.send(news).is_err() {
+                if news_sender.send(news).is_err() {
                     return;
                 }
             }
@@ -67,7 +67,7 @@ impl Workers {
 
     /// Sends a request to a run or a disk, and reports the answer.
     pub(super) fn ask(&self, ask: Ask) {
-        let told = self.sender.clone();
+        let news_sender = self.sender.clone();
         let work = move || {
             let Ask { socket, disk, command, words, what } = ask;
             let answer =
@@ -76,10 +76,10 @@ impl Workers {
                 Ok(_) => format!("{what}: done"),
                 Err(failure) => format!("{what}: {}", failure.line()),
             };
-            let _ = told.send(News::Told(line));
+            let _ = news_sender.send(News::Message(line));
         };
         if let Err(failure) = spawn(work) {
-            let _ = self.sender.send(News::Told(failure.line().to_owned()));
+            let _ = self.sender.send(News::Message(failure.line().to_owned()));
         }
     }
 }

@@ -22,7 +22,7 @@ use zfold_store::pool::Lock;
 use super::channel::{Channel, ToFront, ToServer, ToStock};
 use super::kept::Kept;
 use super::places::Places;
-use super::terms::{End, FrontOptions, Heard, OnLoss, Sockets};
+use super::terms::{End, FrontOptions, News, OnLoss, Sockets};
 use crate::serve::accept::Reception;
 use crate::serve::handshake::Offer;
 use crate::serve::listening::Listening;
@@ -152,7 +152,7 @@ impl Front {
 
     /// Keeps guests, and a server for them, until the end; `sockets`, at most three, are those that
     /// servers answer.
-    pub fn run(&self, sockets: &[OwnedFd], mut hear: impl FnMut(Heard)) -> End {
+    pub fn run(&self, sockets: &[OwnedFd], mut hear: impl FnMut(News)) -> End {
         let mut servers = Servers::default();
         // Without it, the server ends.
         let _ = self.0.state.lock().server.begin(0, sockets);
@@ -167,7 +167,7 @@ impl Front {
                 match server.receive() {
                     Some((message, fds)) => {
                         let heard = self.heed(message, fds, &mut servers);
-                        if heard != Some(Heard::Ready) || !std::mem::replace(&mut was_ready, true) {
+                        if heard != Some(News::Ready) || !std::mem::replace(&mut was_ready, true) {
                             heard.into_iter().for_each(&mut hear);
                         }
                     }
@@ -225,7 +225,7 @@ impl Front {
     }
 
     /// Acts on a message from a server.
-    fn heed(&self, message: ToFront, fds: Vec<OwnedFd>, servers: &mut Servers) -> Option<Heard> {
+    fn heed(&self, message: ToFront, fds: Vec<OwnedFd>, servers: &mut Servers) -> Option<News> {
         match message {
             ToFront::Listen(image) => {
                 let found = self.listen(&image);
@@ -250,7 +250,7 @@ impl Front {
             }
             ToFront::Ready => {
                 (servers.is_ready, servers.in_vain) = (true, 0);
-                return Some(Heard::Ready);
+                return Some(News::Ready);
             }
             ToFront::Ended(number) => {
                 let ended = self.0.state.lock().guests.remove(&number);
@@ -262,7 +262,7 @@ impl Front {
                 // The previous stock ends with its channel.
                 self.0.state.lock().stock = stock;
             }
-            ToFront::Stop => return Some(Heard::Stop),
+            ToFront::Stop => return Some(News::Stop),
             ToFront::Done(status) => servers.done = Some(status),
         }
         None

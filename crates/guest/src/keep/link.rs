@@ -27,7 +27,7 @@ pub struct Handed {
 
 /// What a front asks of a server.
 #[derive(Debug)]
-pub enum Told {
+pub enum Order {
     /// Put pages into a machine: [`adopt`](crate::adopt).
     Machine(Handed),
     /// Make a new stock: [`renew`](super::renew).
@@ -72,7 +72,7 @@ impl Link {
     pub fn start(
         channel: OwnedFd,
         server: Arc<Server>,
-        tell: impl Fn(Told) + Send + 'static,
+        tell: impl Fn(Order) + Send + 'static,
     ) -> io::Result<(Self, Begin)> {
         let channel = Arc::new(Channel::new(channel));
         let begin = match channel.receive() {
@@ -85,7 +85,7 @@ impl Link {
         let mine = Arc::clone(&channel);
         let run = move || {
             hear(&mine, &server, &said, &tell);
-            tell(Told::Gone);
+            tell(Order::Gone);
         };
         Builder::new().name("zfold-link".to_owned()).spawn(run)?;
         let (answers, renewing) = (Lock::new(answers), Lock::default());
@@ -150,7 +150,7 @@ fn hear(
     channel: &Arc<Channel>,
     server: &Server,
     said: &Sender<Result<String, String>>,
-    tell: &impl Fn(Told),
+    tell: &impl Fn(Order),
 ) {
     while let Some((message, fds)) = channel.receive() {
         match message {
@@ -166,12 +166,12 @@ fn hear(
                     server.adopt(arrived);
                 }
             }
-            ToServer::Machine(number, image) => tell(Told::Machine(Handed { number, image, fds })),
+            ToServer::Machine(number, image) => tell(Order::Machine(Handed { number, image, fds })),
             // The thread that asked waits for it.
             ToServer::Answer(found) => drop(said.send(found)),
             ToServer::Failed(number) => server.failed_before(number),
-            ToServer::Renew => tell(Told::Renew),
-            ToServer::Release => tell(Told::Release),
+            ToServer::Renew => tell(Order::Renew),
+            ToServer::Release => tell(Order::Release),
             // It was the first message.
             ToServer::Begin { .. } => {}
         }

@@ -39,6 +39,6 @@ mod stock;
 mod terms;
 
 pub use front::Front;
-pub use link::{Begin, Handed, Link, Told};
+pub use link::{Begin, Handed, Link, Order};
 pub use stock::renew;
-pub use terms::{End, FrontOptions, Heard, OnLoss, Sockets};
+pub use terms::{End, FrontOptions, News, OnLoss, Sockets};

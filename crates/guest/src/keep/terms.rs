@@ -49,7 +49,7 @@ impl Default for FrontOptions {
 
 /// An event that a front reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum News {
     /// All images are there, for the first time.
     Ready,
     /// A user asks for the end.

@@ -110,7 +110,7 @@ pub fn receive(
     let apart = Apart::start(stream, visit)?;
     // If it panicked, it said why.
     let (told, mut fds) = apart.wait().ok_or(Broken::Left)?;
-    let Told { layout, machine, slots } = told?;
+    let Delivery { layout, machine, slots } = told?;
     // Behind the files.
     let stream = fds.pop().ok_or(Broken::Left)?;
     let files = slots.into_iter().zip(fds.into_iter().map(File::from)).collect();
@@ -137,7 +137,7 @@ pub fn receive(
 }
 
 /// What has come from a VMM, apart from its files.
-struct Told {
+struct Delivery {
     layout: Layout,
     machine: Machine,
     /// The slots of the files, in their order.
@@ -155,7 +155,7 @@ struct Visit<'a> {
 }
 
 /// Receives everything up to the last request, which is not answered yet, and passes the files on.
-fn visit(visitor: &Visitor) -> Result<Told, ReceiveError> {
+fn visit(visitor: &Visitor) -> Result<Delivery, ReceiveError> {
     let peer = Peer::new(visitor.stream().try_clone()?, PATIENCE);
     let (incoming, files, machine) = (Incoming::default(), Vec::new(), Machine::default());
     let mut visit = Visit { visitor, peer, incoming, files, machine };
@@ -164,7 +164,7 @@ fn visit(visitor: &Visitor) -> Result<Told, ReceiveError> {
             let fds: Vec<_> = visit.files.iter().map(|(_, file)| file.as_fd()).collect();
             visitor.pass(&fds);
             let slots = visit.files.iter().map(|(slot, _)| *slot).collect();
-            Ok(Told { layout, machine: visit.machine, slots })
+            Ok(Delivery { layout, machine: visit.machine, slots })
         }
         Err(error) => {
             match error {

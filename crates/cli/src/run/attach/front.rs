@@ -80,7 +80,7 @@ fn follow(heard: impl Iterator<Item = ToFront>, waits: bool) -> Result<ExitCode,
     for message in heard {
         match message {
             ToFront::Unmanaged(process) => tell_unmanaged(&process),
-            ToFront::Told(line) => remark(&line),
+            ToFront::Remark(line) => remark(&line),
             ToFront::Started if waits => {}
             ToFront::Started | ToFront::Done(_) => return Ok(ExitCode::SUCCESS),
             ToFront::Ended(_) => {}

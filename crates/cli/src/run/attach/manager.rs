@@ -81,9 +81,9 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
                 return;
             }
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
-            Event::Stays(staying) => ToFront::Told(stays(&staying)),
-            Event::TracesItself(pid, program) => ToFront::Told(traces_itself(pid, &program)),
-            Event::NoRoom(pid, program, why) => ToFront::Told(no_room(pid, &program, &why)),
+            Event::Stays(staying) => ToFront::Remark(stays(&staying)),
+            Event::TracesItself(pid, program) => ToFront::Remark(traces_itself(pid, &program)),
+            Event::NoRoom(pid, program, why) => ToFront::Remark(no_room(pid, &program, &why)),
             // Of programs that were started.
             Event::Killed(..)
             | Event::Started(_)
@@ -96,7 +96,7 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
     // Its file goes with it. All that was said is sent before what is said last.
     drop((service, watch));
     if told.is_ok() {
-        outbox.send(ToFront::Told("the last of the processes has ended".to_owned()));
+        outbox.send(ToFront::Remark("the last of the processes has ended".to_owned()));
     }
     outbox.finish();
     far.iter().for_each(|far| far.close());
@@ -135,7 +135,7 @@ fn tell_when_kept(control: Control, outbox: Arc<Outbox>, processes: usize, threa
             std::thread::sleep(LOOKS);
         };
         let own = std::process::id();
-        outbox.send(ToFront::Told(format!(
+        outbox.send(ToFront::Remark(format!(
             "{processes} {} with {threads} {} under a limit of {}: {} resident, {} compressed to \
              {}; zfold ctl --pid {own} steers, zfold ps lists them",
             if processes == 1 { "process" } else { "processes" },

@@ -4,7 +4,7 @@
 //! Addresses belong to that address space, which may be another process's: every operation except
 //! [`Uffd::take_whole`] works from other processes, too. All ranges are whole pages.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -148,6 +148,14 @@ impl Uffd {
     /// `EMFILE` if the process has no free descriptor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
+    }
+
+    /// Returns whether a descriptor is a userfaultfd. No call is made on the file: to another one,
+    /// the number of a call may mean something else, and its owner may never answer.
+    pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+        // Of this thread, whose table may be its own. No path begins like this name.
+        let link = fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
+        link.is_ok_and(|link| link.as_os_str() == "anon_inode:[userfaultfd]")
     }
 
     /// Takes a descriptor that another process opened.

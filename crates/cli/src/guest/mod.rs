@@ -19,6 +19,7 @@ mod steer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use zfold_far::place::Place;
 use zfold_store::files::replaceable;
 
 use failed::not_saved;
@@ -56,7 +57,7 @@ fn check(args: &GuestServeArgs) -> Result<(), Failure> {
         at_least("--limit", limit.0, STORE_LIMIT_MIN)?;
     }
     at_least("--fill-rate", args.fill_rate.0, FILL_RATE_MIN)?;
-    let is_far = |path: &PathBuf| path.to_str().is_some_and(|text| text.contains("://"));
+    let is_far = |path: &PathBuf| path.to_str().is_some_and(Place::is_meant);
     if args.backing.as_ref().is_some_and(is_far) {
         return Err(Failure::usage(
             "--backing is a file or a block device for images: the process that stands by would \

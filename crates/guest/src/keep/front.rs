@@ -57,6 +57,14 @@ struct State {
     is_lost: bool,
 }
 
+impl State {
+    /// Returns the number of a new guest.
+    fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+}
+
 /// The state that the threads of a front share.
 struct Inner {
     state: Lock<State>,
@@ -200,15 +208,13 @@ impl Front {
             (state.is_lost, waits || !state.owed.is_empty())
         };
         let mut fds = vec![PollFd::new(&self.0.bell, PollFlags::IN)];
+        let mut add = |fd| {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            fds.len() - 1
+        };
         // The channel of a lost server stays readable.
-        let server_at = (!is_lost).then(|| {
-            fds.push(PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN));
-            fds.len() - 1
-        });
-        let stock_at = stock.map(|stock| {
-            fds.push(PollFd::from_borrowed_fd(stock.as_fd(), PollFlags::IN));
-            fds.len() - 1
-        });
+        let server_at = (!is_lost).then(|| add(server.as_fd()));
+        let stock_at = stock.map(|stock| add(stock.as_fd()));
         let wait = if is_behind && !is_lost { BREATH } else { TICK };
         let timeout =
             Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
@@ -241,12 +247,10 @@ impl Front {
             }
             ToFront::Machine(image) => {
                 let mut state = self.0.state.lock();
-                state.number += 1;
-                let number = state.number;
-                let found = Kept::machine(number, image, fds);
-                let found = found.map(|kept| drop(state.guests.insert(number, kept)));
-                let found = found.map(|()| number.to_string());
-                state.owed.push_back(ToServer::Answer(found.ok_or_else(String::new)));
+                let number = state.next_number();
+                let kept = Kept::machine(number, image, fds).ok_or_else(String::new);
+                let found = kept.map(|kept| drop(state.guests.insert(number, kept)));
+                state.owed.push_back(ToServer::Answer(found.map(|()| number.to_string())));
             }
             ToFront::Ready => {
                 (servers.is_ready, servers.in_vain) = (true, 0);
@@ -473,11 +477,7 @@ impl Reception for Front {
     }
 
     fn receive(&self, image: &str, mut offer: Offer) {
-        let number = {
-            let mut state = self.0.state.lock();
-            state.number += 1;
-            state.number
-        };
+        let number = self.0.state.lock().next_number();
         loop {
             match Kept::new(number, image, offer) {
                 Ok(kept) => {

@@ -23,7 +23,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{fcntl_get_seals, readlink};
+use rustix::fs::fcntl_get_seals;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -215,14 +215,6 @@ impl Visitor {
         let all: Vec<_> = fds.iter().copied().chain([self.stream.as_fd()]).collect();
         say(self.door.as_fd(), PASSED, &all);
     }
-}
-
-/// Returns whether a descriptor is a userfaultfd. No call is made on the file: to another one, the
-/// number of a call may mean something else, and its owner may never answer.
-pub(crate) fn is_userfaultfd(fd: BorrowedFd<'_>) -> bool {
-    // Of this thread, whose table may be its own. No path begins like this name.
-    let link = readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new());
-    link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[userfaultfd]")
 }
 
 /// Returns whether a descriptor is a file in memory, of ordinary or of huge pages: only these have

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use thiserror::Error;
+use zfold_uffd::Uffd;
 
-use super::apart::{Visitor, is_userfaultfd};
+use super::apart::Visitor;
 use super::descriptor::{Descriptor, peer};
 use crate::core::message::{Message, Wrong};
 
@@ -87,7 +88,7 @@ pub(super) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, Faile
             return Err(Failed::Descriptors);
         }
         for fd in fds {
-            if !is_userfaultfd(fd.as_fd()) {
+            if !Uffd::is_one(fd.as_fd()) {
                 return Err(Failed::Other);
             }
             let found = ManuallyDrop::new(Descriptor::new(ManuallyDrop::into_inner(fd)));

@@ -5,10 +5,9 @@
 //! code is executed in this process only under the filter that the last step installs, and under
 //! the program's own. Where no thread of the program runs, the loop makes the calls ([`alone`]).
 
-use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -21,9 +20,6 @@ use crate::link::Call;
 use crate::permission::features;
 use crate::sys::ptrace::{self, Event};
 use zfold_uffd::Uffd;
-
-/// The target of the link of a userfaultfd in `/proc`.
-const UFFD_LINK: &str = "anon_inode:[userfaultfd]";
 
 /// What a born helper has.
 pub(super) struct Born {
@@ -121,8 +117,7 @@ impl<'a> Birth<'a> {
 fn taken(pid: i32) -> io::Result<Uffd> {
     let taken = because("taking userfaultfd", take(pid, Call::NUMBER as i32))?;
     // A file that answers like one may have been made by the program.
-    let link = fs::read_link(format!("/proc/self/fd/{}", taken.as_raw_fd()))?;
-    if link.as_os_str() != UFFD_LINK {
+    if !Uffd::is_one(taken.as_fd()) {
         return Err(io::Error::other("the helper shows another file for userfaultfd"));
     }
     let uffd = Uffd::from_fd(taken);

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zfold_disk::nbd::{Address, Listener, SocketFile};
 use zfold_guest::{End, Front, FrontOptions, News, OnLoss, Sockets};
 
@@ -39,6 +40,10 @@ impl Sockets for Files {
 /// Keeps guests until a signal or a command ends that.
 pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     runtime::sweep();
+    // Each image has a socket, and each guest some descriptors.
+    let limit = getrlimit(Resource::Nofile);
+    // It may always be raised so far.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let control = args.control.clone().map_or_else(runtime::guests_path, Ok)?;
     let control = Listener::bind(&Address::Unix(control));
     let control = control.map_err(|error| Failure::new(format!("control socket: {error}")))?;

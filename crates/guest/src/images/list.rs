@@ -10,11 +10,15 @@ use zfold_store::snapshot::{self, SnapshotReport};
 
 use super::error::ImageError;
 use super::image::{self, Image};
-use super::machine::{Lengths, Machine};
+use super::machine::Lengths;
 use super::{Catalog, Images, check_name, import, keys};
 
 /// Name of the list's format.
 const SCHEMA: &str = "zfold.guest-images/1";
+
+/// More bytes than the numbers of an image take in the list, with what is between them: the first
+/// key and the pages have ten digits, the lengths eight each, and the hash twenty.
+const NUMBERS: usize = 96;
 
 /// The list.
 #[derive(Debug, Deserialize, Serialize)]
@@ -24,8 +28,8 @@ struct List {
     images: Vec<Listed>,
 }
 
-/// An image in the list: name, first key, pages, base; and, if it is a machine, the bytes of its
-/// documents.
+/// An image in the list: name, first key, pages, base; if there are documents, their bytes; and
+/// if these are a state file, its hash, so that nothing has to be read for it.
 #[derive(Debug, Deserialize, Serialize)]
 struct Listed(
     String,
@@ -33,6 +37,7 @@ struct Listed(
     u64,
     Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")] Option<Lengths>,
+    #[serde(default, skip_serializing_if = "Option::is_none")] Option<u64>,
 );
 
 impl Images {
@@ -75,11 +80,11 @@ impl Images {
         while !listed.is_empty() {
             let before = listed.len();
             let mut rest = Vec::new();
-            for Listed(name, first, pages, base, machine) in listed {
+            for Listed(name, first, pages, base, machine, hash) in listed {
                 let mut catalog = self.catalog.lock();
                 let below = base.as_ref().map(|base| catalog.images.get(base).cloned());
                 let Some(below) = below.map_or(Some(None), |found| found.map(Some)) else {
-                    rest.push(Listed(name, first, pages, base, machine));
+                    rest.push(Listed(name, first, pages, base, machine, hash));
                     continue;
                 };
                 check_name(&name).map_err(|_| damaged("a name"))?;
@@ -99,13 +104,8 @@ impl Images {
                     return Err(damaged("two images overlap"));
                 }
                 let own_pages = import::own_pages(&image, &self.store);
-                let state = match machine.filter(|machine| !machine.is_machine()) {
-                    // One that cannot be read has no state; its pages may be right.
-                    Some(_) => self.machine(&image).ok().flatten(),
-                    None => None,
-                };
-                let image = image.with_own_pages(own_pages);
-                let image = image.with_state(state.as_ref().and_then(Machine::state_info));
+                let state = machine.zip(hash).and_then(|(of, hash)| of.state_info(hash));
+                let image = image.with_own_pages(own_pages).with_state(state);
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));
@@ -136,15 +136,25 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 impl Catalog {
+    /// Returns a length that the list does not exceed; writing it would take longer.
+    pub(super) fn label_bound(&self) -> usize {
+        let names =
+            |image: &Arc<Image>| image.name().len() + image.base().map_or(0, |of| of.name().len());
+        SCHEMA.len() + 64 + self.images.values().map(|image| names(image) + NUMBERS).sum::<usize>()
+    }
+
     /// Returns the list of images.
     pub(super) fn label(&self) -> Vec<u8> {
         let listed = |image: &Arc<Image>| {
             let base = image.base().map(|base| base.name().into());
             let (first, machine) = (image.keys().start, image.machine());
-            Listed(image.name().into(), first, image.pages(), base, machine)
+            let hash = image.state().map(|state| state.hash);
+            Listed(image.name().into(), first, image.pages(), base, machine, hash)
         };
         let list =
             List { schema: SCHEMA.to_owned(), images: self.images.values().map(listed).collect() };
-        serde_json::to_vec(&list).expect("names and numbers are JSON")
+        let label = serde_json::to_vec(&list).expect("names and numbers are JSON");
+        debug_assert!(label.len() <= self.label_bound(), "{} bytes", label.len());
+        label
     }
 }

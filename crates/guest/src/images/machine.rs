@@ -31,7 +31,7 @@ impl Machine {
 
     /// Returns what is known of a state file, if it is one.
     pub(super) fn state_info(&self) -> Option<StateInfo> {
-        (!self.is_machine()).then(|| StateInfo::of(&self.state))
+        Lengths::of(self).state_info(xxh3_64(&self.state))
     }
 
     /// Returns one with the state file of a snapshot; nothing if it is empty or too long.
@@ -53,12 +53,6 @@ pub struct StateInfo {
     pub hash: u64,
 }
 
-impl StateInfo {
-    fn of(state: &[u8]) -> Self {
-        Self { bytes: state.len() as u64, hash: xxh3_64(state) }
-    }
-}
-
 /// Bytes of the documents.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Lengths(u64, u64);
@@ -71,6 +65,11 @@ impl Lengths {
     /// Returns whether they are those of cloud-hypervisor, whose configuration is never empty.
     pub(super) fn is_machine(self) -> bool {
         self.0 > 0
+    }
+
+    /// Returns what is known of a state file with this hash, if they are of one.
+    pub(super) fn state_info(self, hash: u64) -> Option<StateInfo> {
+        (!self.is_machine()).then_some(StateInfo { bytes: self.1, hash })
     }
 
     /// Returns how many pages they take.

@@ -310,7 +310,7 @@ impl Images {
         let mut catalog = self.catalog.lock();
         let name = image.name().to_owned();
         catalog.images.insert(name.clone(), Arc::new(image));
-        if catalog.label().len() > LABEL_MAX {
+        if catalog.label_bound() > LABEL_MAX {
             catalog.images.remove(&name);
             return Err(ImageError::TooMany(catalog.images.len()));
         }

@@ -14,7 +14,8 @@ use super::apart::close;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Listening {
-    listener: UnixListener,
+    /// The thread has it, too, until it ends.
+    listener: Arc<UnixListener>,
     closed: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -23,7 +24,7 @@ impl Listening {
     /// Accepts guests of an image.
     ///
     /// # Errors
-    /// No thread can be started, or no descriptor made.
+    /// No thread can be started.
     pub(crate) fn start(
         image: &str,
         listener: UnixListener,
@@ -31,7 +32,8 @@ impl Listening {
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let closed = Arc::new(AtomicBool::new(false));
-        let (name, mine, flag) = (image.to_owned(), listener.try_clone()?, Arc::clone(&closed));
+        let listener = Arc::new(listener);
+        let (name, mine, flag) = (image.to_owned(), Arc::clone(&listener), Arc::clone(&closed));
         let run = move || accept(&to, &name, &mine, &flag);
         let thread = Builder::new().name("zfold-accept".to_owned()).spawn(run)?;
         Ok(Self { listener, closed, thread })
@@ -45,6 +47,6 @@ impl Listening {
         let _ = shutdown(&self.listener, Shutdown::Both);
         // A panic there was reported.
         let _ = self.thread.join();
-        close(self.listener);
+        Arc::into_inner(self.listener).into_iter().for_each(close);
     }
 }

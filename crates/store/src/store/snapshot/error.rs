@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::error::{LoadError, StoreError};
 
 /// Longest label in bytes.
-pub const LABEL_MAX: usize = 64 << 10;
+pub const LABEL_MAX: usize = 2 << 20;
 
 /// The pages that were saved or restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

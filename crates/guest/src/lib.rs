@@ -38,9 +38,9 @@
 mod core;
 mod images;
 mod keep;
-mod offload;
 #[cfg(test)]
-mod orders;
+mod model;
+mod offload;
 mod serve;
 
 pub use images::{

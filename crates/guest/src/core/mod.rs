@@ -8,6 +8,4 @@ pub(crate) mod regions;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod space;
-#[cfg(test)]
-mod succession;
 pub(crate) mod table;

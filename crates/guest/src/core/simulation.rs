@@ -8,6 +8,8 @@
 //! Servers are killed, too: in any of the kernel's calls, before or after it has done its work.
 //! After a while another one takes over, which has the bits and the messages that were read last.
 
+mod succession;
+
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,10 +21,10 @@ use zfold_testing::Random;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
+use self::succession::{Kept, Killed, Server, guest};
 use super::fault::Next;
 use super::regions::Region;
 use super::space::{Image, Space};
-use super::succession::{Kept, Killed, Server, guest};
 use super::table::given_up as given_up_of;
 
 const BASE: usize = 1 << 30;

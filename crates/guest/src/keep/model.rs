@@ -4,7 +4,7 @@
 //! There is one guest. What a process does at once is a step; a process that is killed may have a
 //! call under way that ends later, and its end is seen only then.
 
-use crate::orders::explore;
+use crate::model::explore;
 
 /// A step that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //!
 //! A twin has one broken step, and must be caught.
 
-use crate::orders::explore;
+use crate::model::explore;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twin {

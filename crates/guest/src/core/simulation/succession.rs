@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fault::Next;
-use super::guest::Guest;
-use super::simulation::{Kernel, PAGES, Twin, Words, regions};
-use super::table::{Bits, words_of};
+use super::{Kernel, PAGES, Twin, Words, regions};
+use crate::core::fault::Next;
+use crate::core::guest::Guest;
+use crate::core::table::{Bits, words_of};
 
 /// How a server ends that is killed.
 pub(super) struct Killed;

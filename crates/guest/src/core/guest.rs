@@ -22,8 +22,10 @@ use super::regions::Region;
 use super::space::{Image, Space, copy_around, load};
 use super::table::{Bits, Place, Table};
 
-/// Units that are put in between two reads of the guest's messages.
+/// Pages that are copied between two reads of the guest's messages, and runs of pages that are
+/// copied or are zeros: where both alternate, a run has few.
 const PIECE: u64 = 16;
+const RUNS: u64 = 16;
 
 /// Units of zeros that are mapped by one call. They cost hardly any time, and no memory.
 const ZEROS: u64 = 64;
@@ -131,10 +133,19 @@ impl Guest {
         if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
             return Next::Soon;
         }
-        let more = match self.beforehand(space, image, now) {
-            Filled::Gone => return Next::Gone,
-            Filled::Again(_) => return Next::Soon,
-            Filled::To(_) => !self.windows.is_empty() || self.wanted.is_some(),
+        let (copied, all, mut runs) = (self.counts.copied, self.all, 0);
+        let more = loop {
+            match self.beforehand(space, image, now) {
+                Filled::Gone => return Next::Gone,
+                Filled::Again(_) => return Next::Soon,
+                Filled::To(_) => runs += 1,
+            }
+            let more = !self.windows.is_empty() || self.wanted.is_some();
+            let is_enough = runs >= RUNS || self.counts.copied - copied >= PIECE;
+            // What fills a guest waits for its time behind the working set.
+            if !more || is_enough || self.all != all || self.is_paced(now) {
+                break more;
+            }
         };
         match (more, self.waiting.is_empty()) {
             (true, _) => Next::Now,

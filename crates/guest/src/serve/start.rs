@@ -15,6 +15,7 @@ use super::descriptor::{Descriptor, Unfit};
 use super::figures::Lies;
 use super::handshake::Offer;
 use super::journal::{self, Journal};
+use super::prompt;
 use super::session::{Done, Served, Session};
 use super::shared::Shared;
 use crate::core::guest::Guest;
@@ -54,6 +55,7 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
     loop {
         let taken = Arc::clone(&handed);
         let run = move || {
+            prompt::be_prompt();
             let begun = taken.lock().take();
             if let Some(begun) = begun {
                 begun.run();

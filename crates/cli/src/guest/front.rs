@@ -54,10 +54,7 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let files = Files { places, files: BTreeMap::new() };
     let mut options = FrontOptions::default();
     options.places = args.max_guests as usize;
-    options.on_loss = match args.on_loss {
-        Loss::Wait => OnLoss::Wait,
-        Loss::Kill => OnLoss::Kill,
-    };
+    options.on_loss = if args.on_loss == Loss::Kill { OnLoss::Kill } else { OnLoss::Wait };
     let made = Front::new(Box::new(files), options, remark);
     let (front, channel) = made.map_err(|error| system("make a channel", &error))?;
     let told = front.clone();

@@ -169,16 +169,14 @@ fn release(served: &Served, args: &GuestServeArgs) -> u8 {
     if left > 0 {
         remark(&format!("{left} machines did not get all their pages: restore them again"));
     }
-    let saved = args.save.as_deref().map_or(Ok(()), |path| {
-        served.images.save_to(path).map(drop).map_err(|error| not_saved(path, &error))
-    });
-    saved.map_or_else(
-        |failure| {
+    let save = |path| served.images.save_to(path).map_err(|error| not_saved(path, &error));
+    match args.save.as_deref().map(save).transpose() {
+        Ok(_) => 0,
+        Err(failure) => {
             remark(failure.line());
             failure.status()
-        },
-        |()| 0,
-    )
+        }
+    }
 }
 
 /// Returns the images that were asked for.

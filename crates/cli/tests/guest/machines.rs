@@ -21,14 +21,14 @@ use crate::server::{Server, memory};
 use crate::survival::kill;
 
 /// A `zfold guest receive` that waits for a machine.
-struct Receiving {
+pub(crate) struct Receiving {
     child: Child,
     lines: BufReader<ChildStdout>,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 impl Receiving {
-    fn start(server: &Server, arguments: &[&str]) -> Self {
+    pub(crate) fn start(server: &Server, arguments: &[&str]) -> Self {
         let mut child = server.starts(&[&["guest", "receive"], arguments].concat());
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut socket = String::new();
@@ -42,7 +42,7 @@ impl Receiving {
     }
 
     /// Waits until it ends; returns whether it succeeded, and what it printed.
-    fn ends(mut self) -> (bool, String) {
+    pub(crate) fn ends(mut self) -> (bool, String) {
         let mut said = String::new();
         self.lines.read_to_string(&mut said).expect("text");
         self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");

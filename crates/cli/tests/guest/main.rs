@@ -9,6 +9,7 @@ mod faults;
 mod faulty;
 mod images;
 mod machines;
+mod real;
 mod restored;
 mod server;
 mod survival;

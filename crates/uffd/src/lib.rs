@@ -21,4 +21,4 @@ mod uffd;
 
 pub use features::{Faults, Features};
 pub use pagemap::Pagemap;
-pub use uffd::{Event, MESSAGE, Partial, Uffd, given_up, messages};
+pub use uffd::{Event, MESSAGE, Partial, Uffd, given_up};

@@ -3,14 +3,18 @@
 //!
 //! Addresses belong to that address space, which may be another process's: every operation except
 //! [`Uffd::take_whole`] works from other processes, too. All ranges are whole pages.
+//!
+//! - D1: every [`Uffd`] is a userfaultfd: what is read from it are messages of the kernel, each of
+//!   which is parsed once. A message that brings a descriptor owns it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use linux_raw_sys::general as raw;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::readlink;
 
 use super::features::{Faults, Features};
 
@@ -150,17 +154,20 @@ impl Uffd {
         self.fd.try_clone()
     }
 
-    /// Returns whether a descriptor is a userfaultfd. No call is made on the file: to another one,
-    /// the number of a call may mean something else, and its owner may never answer.
-    pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+    /// Takes a descriptor that another process opened, if it is a userfaultfd; any other is given
+    /// back. No call is made on the file: to another one, the number of a call may mean something
+    /// else, its owner may never answer, and what is read from it may name descriptors of this
+    /// process.
+    ///
+    /// # Errors
+    /// The descriptor: it is something else, or `/proc` does not say what it is.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, OwnedFd> {
         // Of this thread, whose table may be its own. No path begins like this name.
-        let link = fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
-        link.is_ok_and(|link| link.as_os_str() == "anon_inode:[userfaultfd]")
-    }
-
-    /// Takes a descriptor that another process opened.
-    pub fn from_fd(fd: OwnedFd) -> Self {
-        Self { fd }
+        let link = readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new());
+        match link {
+            Ok(link) if link.as_bytes() == b"anon_inode:[userfaultfd]" => Ok(Self { fd }),
+            _ => Err(fd),
+        }
     }
 
     /// Agrees with the kernel on features; once, before anything else.
@@ -375,9 +382,9 @@ impl Uffd {
         Ok(got / MESSAGE)
     }
 
-    /// Reads messages as bytes, [`MESSAGE`] bytes each; returns how many bytes. The kernel writes
-    /// them before this process can end: messages that were read are in `into` even if the process
-    /// is killed at that moment.
+    /// Reads messages into `into`, [`MESSAGE`] bytes each, and adds them to `events`; returns how
+    /// many bytes. The kernel writes them before this process can end: messages that were read are
+    /// in `into` even if the process is killed at that moment.
     ///
     /// It never waits, even if the descriptor blocks, which another process that holds it can
     /// change at any time. Before Linux 6.10 there is no such read. There it checks for a message
@@ -385,18 +392,20 @@ impl Uffd {
     ///
     /// # Errors
     /// `EAGAIN` if there is no message; `EMFILE` same as [`read`](Self::read).
-    pub fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
+    pub fn read_now(&self, into: &mut [u8], events: &mut Vec<Event>) -> io::Result<usize> {
         use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
         // This number means that it has no position.
         let nowait = ReadWriteFlags::NOWAIT;
         let result = preadv2(&self.fd, &mut [IoSliceMut::new(into)], u64::MAX, nowait);
-        Ok(match result {
+        let got = match result {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.has_messages()? => {
-                rustix::io::read(&self.fd, into)?
+                rustix::io::read(&self.fd, &mut *into)?
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Errno::AGAIN.into()),
             result => result?,
-        })
+        };
+        events.extend(messages(&into[..got]));
+        Ok(got)
     }
 
     /// Returns whether there is something to read; false if the descriptor blocks.
@@ -410,9 +419,8 @@ impl Uffd {
 /// Bytes of a message.
 pub const MESSAGE: usize = size_of::<raw::uffd_msg>();
 
-/// Returns the messages in bytes that were just read. To be called once for each read, because a
-/// message that brings a descriptor owns it.
-pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Event> + '_ {
+/// Returns the messages in bytes that were just read from an [`Uffd`], once for each read (D1).
+fn messages(bytes: &[u8]) -> impl Iterator<Item = Event> + '_ {
     bytes.chunks_exact(MESSAGE).map(parse)
 }
 
@@ -446,7 +454,8 @@ fn parse(message: &[u8]) -> Event {
         }
         // u32 descriptor
         raw::UFFD_EVENT_FORK => {
-            // SAFETY: the kernel made it for the reader of this message, and nothing else owns it.
+            // SAFETY: D1. The kernel made it for the reader of this message, and nothing else owns
+            // it.
             Event::Forked(Uffd { fd: unsafe { OwnedFd::from_raw_fd(word(8) as u32 as i32) } })
         }
         // u64 from, u64 to, u64 length
@@ -467,21 +476,4 @@ impl AsFd for Uffd {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    #[test]
-    fn a_read_that_must_not_wait_does_not_though_the_descriptor_blocks() {
-        let Ok(uffd) = Uffd::open(Faults::UserOnly) else {
-            return eprintln!("SKIPPED: a read that must not wait: no userfaultfd");
-        };
-        uffd.handshake(Features::DISCARDS).expect("agreed");
-        rustix::io::ioctl_fionbio(&uffd.fd, false).expect("set");
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || tell.send(uffd.read_now(&mut [0; 16 * MESSAGE])));
-        let read = told.recv_timeout(Duration::from_secs(60)).expect("it waits");
-        assert_eq!(read.expect_err("nothing").kind(), io::ErrorKind::WouldBlock);
-    }
-}
+mod tests;

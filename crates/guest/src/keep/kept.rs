@@ -174,7 +174,7 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     let end = text.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;
     let About { number, image, pid } = serde_json::from_slice(&text[..end])?;
     let text = text[end + 1..].to_vec();
-    let descriptor = Descriptor::new(fd);
+    let descriptor = Descriptor::new(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     let offer = Offer { stream: stream.into(), text, descriptor, pid };
     Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
 }

@@ -9,7 +9,8 @@
 //!   dropped for lack of room, and what is unread is closed by its end: a task that ends does not
 //!   linger, and where it waits for a file's owner, it waits alone.
 //! - T2: it passes on only what it has recognised by calls that run no code of the file's owner:
-//!   the name of a userfaultfd in `/proc`, and `F_GET_SEALS`, which only files in memory have.
+//!   the name of a userfaultfd in `/proc` ([`Uffd::from_fd`](zfold_uffd::Uffd::from_fd)), and
+//!   `F_GET_SEALS`, which only files in memory have.
 //! - T3: a connection is passed on when nothing can come by it any more, and nothing is unread.
 //! - T4: the end of its channel comes when all that the thread had is closed. Until then it has its
 //!   place, so a peer has no more threads than places.

@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use zfold_figures::Histogram;
 use zfold_uffd::page::PAGE;
-use zfold_uffd::{Event, Partial, Uffd, messages};
+use zfold_uffd::{Event, Partial, Uffd};
 
 use super::journal::Messages;
 use crate::core::regions::Region;
@@ -37,9 +37,9 @@ pub(crate) enum Unfit {
 }
 
 impl Descriptor {
-    /// Takes a descriptor that was recognised as a userfaultfd (apart/T2).
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { uffd: Uffd::from_fd(fd) }
+    /// Takes a descriptor that is a userfaultfd; any other is given back as it was.
+    pub(crate) fn new(fd: OwnedFd) -> Result<Self, OwnedFd> {
+        Ok(Self { uffd: Uffd::from_fd(fd)? })
     }
 
     /// Returns whether it was set up, and then makes reads not wait. One that was not refuses every
@@ -180,8 +180,7 @@ impl Space for Memory<'_> {
         self.messages.look(true);
         for round in self.messages.rounds() {
             // Messages that cannot be read now are read next time.
-            let Ok(got) = self.descriptor.uffd.read_now(round) else { break };
-            into.extend(messages(&round[..got]));
+            let Ok(got) = self.descriptor.uffd.read_now(round, into) else { break };
             if got < round.len() {
                 break;
             }

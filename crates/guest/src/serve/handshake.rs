@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use thiserror::Error;
-use zfold_uffd::Uffd;
 
 use super::apart::Visitor;
 use super::descriptor::{Descriptor, peer};
@@ -36,7 +35,7 @@ impl Offer {
         let [fd, stream] = <[OwnedFd; 2]>::try_from(fds).ok()?;
         let stream = UnixStream::from(stream);
         let pid = peer(&stream);
-        Some(Self { stream, text, descriptor: Descriptor::new(fd), pid })
+        Some(Self { stream, text, descriptor: Descriptor::new(fd).ok()?, pid })
     }
 }
 
@@ -88,14 +87,12 @@ pub(super) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, Faile
             return Err(Failed::Descriptors);
         }
         for fd in fds {
-            if !Uffd::is_one(fd.as_fd()) {
-                return Err(Failed::Other);
+            // What is not one is closed by the end of this thread (apart/T1), like what is.
+            let found = Descriptor::new(ManuallyDrop::into_inner(fd)).map(ManuallyDrop::new);
+            match found.map_err(ManuallyDrop::new) {
+                Ok(found) if found.is_set_up() => descriptor = Some(found),
+                _ => return Err(Failed::Other),
             }
-            let found = ManuallyDrop::new(Descriptor::new(ManuallyDrop::into_inner(fd)));
-            if !found.is_set_up() {
-                return Err(Failed::Other);
-            }
-            descriptor = Some(found);
         }
         if len == 0 {
             return Err(Failed::Left);

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -117,10 +117,8 @@ impl<'a> Birth<'a> {
 fn taken(pid: i32) -> io::Result<Uffd> {
     let taken = because("taking userfaultfd", take(pid, Call::NUMBER as i32))?;
     // A file that answers like one may have been made by the program.
-    if !Uffd::is_one(taken.as_fd()) {
-        return Err(io::Error::other("the helper shows another file for userfaultfd"));
-    }
-    let uffd = Uffd::from_fd(taken);
+    let other = |_| io::Error::other("the helper shows another file for userfaultfd");
+    let uffd = Uffd::from_fd(taken).map_err(other)?;
     because("userfaultfd", uffd.handshake(features()))?;
     Ok(uffd)
 }

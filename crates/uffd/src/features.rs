@@ -31,6 +31,11 @@ impl Features {
     /// write raises the signal that a missing page does.
     pub const PROTECT: Self = Self(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP as u64);
 
+    /// Accesses of pages can be seen ([`Uffd::watch`](crate::Uffd::watch)); Linux 7.3 or later,
+    /// where the processor has page tables for it. An access is never reported and never waits.
+    /// These are `UFFD_FEATURE_RWP` and `UFFD_FEATURE_RWP_ASYNC`.
+    pub const ACCESSES: Self = Self(1 << 17 | 1 << 18);
+
     /// Returns both sets of features.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

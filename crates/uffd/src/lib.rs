@@ -4,12 +4,15 @@
 //! - [`Uffd`]: the kernel reports missing pages, and puts pages there.
 //! - [`advice`]: pages are paged out or discarded.
 //! - [`page`]: page sizes.
-//! - [`Pagemap`]: which pages are there, and which of them are protected from writes.
+//! - [`Uffd::watch`]: accesses of pages are seen, where the kernel reports them.
+//! - [`Pagemap`]: which pages are there, and which of them are protected from writes or were
+//!   accessed.
 //! - [`present`]: which pages of a file in memory are there.
 //! - [`policy`]: what is remembered of pages that left, and how long they stay when they are back.
 
 #![cfg(target_os = "linux")]
 
+mod accesses;
 pub mod advice;
 mod features;
 pub mod page;

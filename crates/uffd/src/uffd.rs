@@ -181,6 +181,27 @@ impl Uffd {
         Ok(check(unsafe { libc::ioctl(self.fd.as_raw_fd(), API, &raw mut api) })?)
     }
 
+    /// Opens a descriptor by `open`, and agrees on features and on others that the caller can do
+    /// without. Returns whether those were agreed on, too. A descriptor whose features the kernel
+    /// refused is closed, and another one opened.
+    ///
+    /// # Errors
+    /// Those of `open`, and of [`handshake`](Self::handshake) without the others.
+    pub fn open_with(
+        open: impl Fn() -> io::Result<Self>,
+        features: Features,
+        wished: Features,
+    ) -> io::Result<(Self, bool)> {
+        let uffd = open()?;
+        if uffd.handshake(features.with(wished)).is_ok() {
+            return Ok((uffd, true));
+        }
+        drop(uffd);
+        let uffd = open()?;
+        uffd.handshake(features)?;
+        Ok((uffd, false))
+    }
+
     /// Asks for messages about missing pages in a range. Pages that are there stay.
     ///
     /// # Errors

@@ -8,13 +8,16 @@
 //! - [`Pagemap`]: which pages are there, and which of them are protected from writes or were
 //!   accessed.
 //! - [`present`]: which pages of a file in memory are there.
+//! - [`curve`]: what other limits would have done.
 //! - [`policy`]: what is remembered of pages that left, and how long they stay when they are back.
 
 #![cfg(target_os = "linux")]
 
 mod accesses;
 pub mod advice;
+pub mod curve;
 mod features;
+
 pub mod page;
 mod pagemap;
 pub mod policy;

@@ -27,7 +27,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Eras in which as many pages leave as are resident.
-const ERAS: u16 = 32;
+pub(crate) const ERAS: u16 = 32;
 
 /// Bits of an era; eras can be told apart while up to 256 times the resident pages leave.
 const ERA_BITS: u32 = 13;
@@ -70,7 +70,7 @@ pub struct Era(u16);
 
 impl Era {
     /// Returns how many eras have passed since an earlier one.
-    fn since(self, earlier: Self) -> u16 {
+    pub(crate) fn since(self, earlier: Self) -> u16 {
         self.0.wrapping_sub(earlier.0) & ERA_MASK
     }
 }
@@ -109,7 +109,8 @@ impl Past {
         self.0 >> ERA_BITS
     }
 
-    fn at(self) -> Era {
+    /// Returns when it came or left last.
+    pub fn at(self) -> Era {
         Era(self.0 & ERA_MASK)
     }
 

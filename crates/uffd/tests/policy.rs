@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
+use zfold_uffd::curve::{Curve, Distances};
 use zfold_uffd::policy::{Clock, Haste, Past, Returns};
 
 const PAGES: usize = 65_536;
@@ -103,6 +104,12 @@ enum Rule {
 /// Simulates a clock, with up to `most` pages resident; returns how often a page was missing, after
 /// all had been touched once.
 fn misses(rule: Rule, touches: &[usize], most: usize) -> usize {
+    simulated(rule, touches, most).0
+}
+
+/// The same, and what that tells of other limits.
+fn simulated(rule: Rule, touches: &[usize], most: usize) -> (usize, Curve) {
+    let (distances, mut evicted) = (Distances::default(), 0);
     let (clock, mut returns) = (Clock::default(), Returns::default());
     let mut there = vec![false; PAGES];
     let (mut rounds, mut past) = (vec![0_u8; PAGES], vec![Past::default(); PAGES]);
@@ -132,11 +139,15 @@ fn misses(rule: Rule, touches: &[usize], most: usize) -> usize {
                 passed += 1;
             }
             clock.advance(BATCH, most);
+            evicted += BATCH as u64;
         }
         there[page] = true;
         resident += 1;
         let is_first = at < PAGES;
         let now = clock.now();
+        if !is_first {
+            distances.record(past[page].at(), now);
+        }
         past[page] = match is_first {
             true => Past::first(now),
             false => returns.refaulted(past[page], page as u64, now),
@@ -147,7 +158,7 @@ fn misses(rule: Rule, touches: &[usize], most: usize) -> usize {
             Rule::Policy => past[page].rounds(),
         };
     }
-    missed
+    (missed, distances.curve(evicted))
 }
 
 /// The same of a rule that sees all touches and evicts the least recently touched page.
@@ -254,5 +265,25 @@ fn a_part_of_a_loop_stays() {
         println!("{most:8} {once:7} {policy:7} {:7}", optimum(&long, most));
         assert_eq!(once, long.len() - PAGES);
         assert!(policy < at_most, "{policy} with {most} resident");
+    }
+}
+
+#[test]
+fn what_higher_limits_would_do_is_estimated() {
+    println!("pages brought back: percent of the limit, estimated, simulated");
+    for pattern in PATTERNS {
+        let touches = touches(pattern, TOUCHES);
+        let (missed, curve) = simulated(Rule::Policy, &touches, RESIDENT);
+        assert_eq!((curve.returns(0.75), curve.returns(1.0)), (None, Some(missed as u64)));
+        for percent in [125, 150, 200] {
+            let estimated = curve.returns(percent as f64 / 100.0).expect("seen") as f64;
+            let real = misses(Rule::Policy, &touches, RESIDENT * percent / 100) as f64;
+            println!("{pattern:?} {percent} {estimated} {real}");
+            assert!((estimated / real - 1.0).abs() < 0.2, "{pattern:?}: {estimated}, {real}");
+        }
+        // All pages fit into four times as much.
+        let enough = curve.enough(0.05).expect("seen");
+        println!("{pattern:?} enough {enough:.2}");
+        assert!((4.0..4.5).contains(&enough), "{pattern:?}: {enough}");
     }
 }

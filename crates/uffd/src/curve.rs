@@ -1,77 +1,99 @@
 //! What other limits would have done: an estimate from how soon evicted pages came back.
 //!
-//! A page that comes back after `d` pages were evicted would have been kept by a limit that is higher
-//! by the pages that pushed it on meanwhile. Those are not all `d`: a page that comes back itself, and
-//! had been evicted later, was already before it. So each arrival counts with the probability
-//! that it had been evicted for longer, or never was there, which the same distances tell (the
-//! average working set of P. J. Denning and S. C. Schwartz, "Properties of the Working-Set
-//! Model", CACM 1972, from times between uses). Exact for LRU if a program behaves alike throughout.
-//! The policy spares hot pages, so here it is an estimate. Nothing is known of lower limits, since
-//! accesses of resident pages are not seen.
+//! Under a limit that is higher by `n` pages, a page would not have been missing if, when it comes
+//! back, fewer than `n` pages are absent that were evicted after it. Those are counted by the era
+//! of their eviction, a list of ghosts without the list (the stack distance of Mattson et al.,
+//! "Evaluation techniques for storage hierarchies", IBM Systems Journal 1970). Exact for LRU, but
+//! for the length of an era. The policy spares hot pages, so here it is an estimate. Absent pages
+//! that the program gives up are counted as if they were still needed. Nothing is known of lower
+//! limits, since accesses of resident pages are not seen.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::policy::{ERAS, Era};
+use crate::policy::{ERA_BITS, ERAS, Era};
 
-/// Eras that are told apart, and one for all later: 16 times the resident pages.
-const SEEN: usize = 16 * ERAS as usize;
+/// Steps of a 32nd of the limit that are told apart, up to 16 times as much, and one for the rest.
+const STEPS: usize = 16 * ERAS as usize;
 
-/// Counts after how many eras pages came back. Any thread may record.
+/// Counts after how many others pages came back. Any thread may record; relaxed throughout, since
+/// these are statistics that guard nothing.
 #[derive(Debug)]
-pub struct Distances([AtomicU64; SEEN + 1]);
+pub struct Distances {
+    /// Pages that came back, by how many 32nds of the limit had been evicted after them and were
+    /// absent.
+    back: [AtomicU64; STEPS + 1],
+    /// Pages that are absent, by the era of their eviction.
+    absent: [AtomicU32; 1 << ERA_BITS],
+    /// The era of the last eviction.
+    newest: AtomicU16,
+}
 
 impl Default for Distances {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; SEEN + 1])
+        Self {
+            back: [const { AtomicU64::new(0) }; STEPS + 1],
+            absent: [const { AtomicU32::new(0) }; 1 << ERA_BITS],
+            newest: AtomicU16::new(0),
+        }
     }
 }
 
 impl Distances {
-    /// Records that a page came back that was evicted in an earlier era.
-    pub fn record(&self, evicted: Era, now: Era) {
-        let eras = usize::from(now.since(evicted)).min(SEEN);
-        // Relaxed: a statistic, which guards nothing.
-        self.0[eras].fetch_add(1, Ordering::Relaxed);
+    /// Records that so many pages are evicted.
+    pub fn left(&self, pages: usize, now: Era) {
+        let newest = Era::from_number(self.newest.swap(now.number(), Ordering::Relaxed));
+        // What was evicted so long ago that its era has come again is forgotten.
+        newest.until(now).for_each(|era| self.at(era).store(0, Ordering::Relaxed));
+        self.at(now).fetch_add(pages as u32, Ordering::Relaxed);
     }
 
-    /// Returns what follows if so many pages were evicted in all.
-    pub fn curve(&self, evicted: u64) -> Curve {
-        let counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let all: u64 = counts.iter().sum();
-        let (mut share, mut later) = (1.0, all);
-        let mut steps = vec![(share, later as f64)];
-        for count in &counts[..SEEN] {
-            // Of the pages that arrive meanwhile, those that had been evicted for longer.
-            let longer = evicted.max(all) - (all - later) - count / 2;
-            share += longer as f64 / evicted.max(all).max(1) as f64 / f64::from(ERAS);
+    /// Records that a page comes back that was evicted in an earlier era, while so many are
+    /// resident.
+    pub fn returned(&self, evicted: Era, now: Era, resident: usize) {
+        let of = |era| self.at(era).load(Ordering::Relaxed) as usize;
+        let after: usize = evicted.until(now).map(of).sum::<usize>() + of(evicted) / 2;
+        let step = (after * usize::from(ERAS) / resident.max(1)).min(STEPS);
+        self.back[step].fetch_add(1, Ordering::Relaxed);
+        let less = |pages: u32| Some(pages.saturating_sub(1));
+        let _ = self.at(evicted).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn at(&self, era: Era) -> &AtomicU32 {
+        &self.absent[usize::from(era.number())]
+    }
+
+    /// Returns what follows of other limits.
+    pub fn curve(&self) -> Curve {
+        let counts = self.back.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let mut later = counts.iter().sum();
+        let steps = counts.iter().map(|count| {
             later -= count;
-            steps.push((share, later as f64));
-        }
-        Curve(steps)
+            later
+        });
+        Curve(std::iter::once(counts.iter().sum()).chain(steps.take(STEPS)).collect())
     }
 }
 
-/// How many pages would have come back under other limits.
+/// How many pages would have come back under limits that are higher by so many 32nds.
 #[derive(Clone, Debug)]
-pub struct Curve(Vec<(f64, f64)>);
+pub struct Curve(Vec<u64>);
 
 impl Curve {
     /// Returns how many pages would have come back under a limit that is `share` of the real one;
-    /// `None` for a lower one, and for one that is too high for the distances that were seen.
+    /// `None` for a lower one, and for one that is too high for what is counted.
     pub fn returns(&self, share: f64) -> Option<u64> {
-        let Some(at) = self.0.iter().position(|step| step.0 >= share) else {
-            return self.0.last().is_some_and(|last| last.1 == 0.0).then_some(0);
-        };
-        let ((before, more), (after, fewer)) = (self.0[at.saturating_sub(1)], self.0[at]);
-        let part = if after > before { (share - before) / (after - before) } else { 0.0 };
-        (share >= 1.0).then_some((more + (fewer - more) * part).round() as u64)
+        let step = (share - 1.0) * f64::from(ERAS);
+        let at = (step >= 0.0).then_some(step as usize)?;
+        let (more, fewer) = (*self.0.get(at)? as f64, *self.0.get(at + 1)? as f64);
+        Some((more + (fewer - more) * step.fract()).round() as u64)
     }
 
     /// Returns the least share of the limit under which no more than this part of the pages would
-    /// have come back; `None` if it is too high for what was seen.
+    /// have come back; `None` if it is too high for what is counted.
     pub fn enough(&self, part: f64) -> Option<f64> {
-        let most = self.0[0].1 * part;
-        self.0.iter().find(|step| step.1 <= most).map(|step| step.0)
+        let most = self.0[0] as f64 * part;
+        let step = self.0.iter().position(|&later| later as f64 <= most)?;
+        Some(1.0 + step as f64 / f64::from(ERAS))
     }
 }
 
@@ -81,29 +103,29 @@ mod tests {
     use crate::policy::Clock;
     use std::collections::{BTreeMap, HashMap};
 
-    /// Runs touches through LRU of so many pages, the slow and sure way; returns how many pages were
-    /// evicted and came back, and the distances.
-    fn lru(touches: &[usize], resident: usize) -> (u64, u64, Distances) {
+    /// Runs touches through LRU of so many pages, the slow and sure way; returns how many pages
+    /// came back, and the distances.
+    fn lru(touches: &[usize], resident: usize) -> (u64, Distances) {
         let (clock, distances) = (Clock::default(), Distances::default());
         let (mut order, mut last) = (BTreeMap::new(), HashMap::new());
-        let (mut left, mut evicted, mut back) = (HashMap::new(), 0, 0);
+        let (mut left, mut back) = (HashMap::new(), 0);
         for (time, &page) in touches.iter().enumerate() {
             if let Some(before) = last.insert(page, time) {
                 order.remove(&before);
             } else if let Some(era) = left.remove(&page) {
-                distances.record(era, clock.now());
+                distances.returned(era, clock.now(), resident);
                 back += 1;
             }
             order.insert(time, page);
             if order.len() > resident {
                 let (_, gone) = order.pop_first().expect("some");
                 last.remove(&gone);
-                clock.advance(1, resident);
+                distances.left(1, clock.now());
                 left.insert(gone, clock.now());
-                evicted += 1;
+                clock.advance(1, resident);
             }
         }
-        (evicted, back, distances)
+        (back, distances)
     }
 
     /// Touches by a rule that is given a random number.
@@ -146,11 +168,11 @@ mod tests {
     #[test]
     fn it_predicts_what_lru_does_under_higher_limits() {
         for (name, touches) in patterns() {
-            let (evicted, back, distances) = lru(&touches, RESIDENT);
-            let curve = distances.curve(evicted);
+            let (back, distances) = lru(&touches, RESIDENT);
+            let curve = distances.curve();
             assert_eq!(curve.returns(1.0), Some(back), "{name}");
             for percent in [125, 150, 200, 300] {
-                let (_, real, _) = lru(&touches, RESIDENT * percent / 100);
+                let (real, _) = lru(&touches, RESIDENT * percent / 100);
                 let predicted = curve.returns(percent as f64 / 100.0).expect("seen") as f64;
                 let near = (predicted - real as f64).abs();
                 assert!(
@@ -164,9 +186,9 @@ mod tests {
     #[test]
     fn what_is_enough_is_enough() {
         for (name, touches) in patterns() {
-            let (evicted, back, distances) = lru(&touches, RESIDENT);
-            let enough = distances.curve(evicted).enough(0.05).expect("seen");
-            let real = |share: f64| lru(&touches, (RESIDENT as f64 * share) as usize).1 as f64;
+            let (back, distances) = lru(&touches, RESIDENT);
+            let enough = distances.curve().enough(0.05).expect("seen");
+            let real = |share: f64| lru(&touches, (RESIDENT as f64 * share) as usize).0 as f64;
             assert!(real(1.05 * enough) <= 0.07 * back as f64, "{name}: {enough}");
             assert!(real(0.9 * enough) >= 0.05 * back as f64, "{name}: {enough} is too much");
         }
@@ -174,14 +196,27 @@ mod tests {
 
     #[test]
     fn of_lower_limits_and_of_what_was_not_seen_nothing_is_said() {
-        let nothing = Distances::default().curve(0);
+        let nothing = Distances::default().curve();
         assert_eq!((nothing.returns(0.75), nothing.returns(1.0)), (None, Some(0)));
         assert_eq!(nothing.enough(0.05), Some(1.0));
         let (late, clock) = (Distances::default(), Clock::default());
         let first = clock.now();
+        late.left(1, first);
         clock.advance(100, 1);
-        late.record(first, clock.now());
-        assert_eq!(late.curve(100).enough(0.05), None);
-        assert_eq!(late.curve(100).returns(1000.0), None);
+        late.left(100, clock.now());
+        late.returned(first, clock.now(), 1);
+        assert_eq!((late.curve().enough(0.05), late.curve().returns(1000.0)), (None, None));
+    }
+
+    #[test]
+    fn eras_that_come_again_begin_with_nothing() {
+        let (distances, clock) = (Distances::default(), Clock::default());
+        distances.left(1000, clock.now());
+        for eras in [(1 << ERA_BITS) - 1, 4] {
+            clock.advance(eras, usize::from(ERAS));
+            distances.left(1, clock.now());
+        }
+        let absent = distances.absent.iter().map(|pages| pages.load(Ordering::Relaxed));
+        assert_eq!(absent.sum::<u32>(), 2);
     }
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const ERAS: u16 = 32;
 
 /// Bits of an era; eras can be told apart while up to 256 times the resident pages leave.
-const ERA_BITS: u32 = 13;
+pub(crate) const ERA_BITS: u32 = 13;
 const ERA_MASK: u16 = (1 << ERA_BITS) - 1;
 
 /// Bounds, in eras, of returns at once, soon, and in time; after the last, a page is unknown. A
@@ -70,8 +70,21 @@ pub struct Era(u16);
 
 impl Era {
     /// Returns how many eras have passed since an earlier one.
-    pub(crate) fn since(self, earlier: Self) -> u16 {
+    fn since(self, earlier: Self) -> u16 {
         self.0.wrapping_sub(earlier.0) & ERA_MASK
+    }
+
+    /// Returns the eras after this one up to another.
+    pub(crate) fn until(self, last: Self) -> impl Iterator<Item = Self> {
+        (1..=last.since(self)).map(move |after| Self(self.0.wrapping_add(after) & ERA_MASK))
+    }
+
+    pub(crate) fn number(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) fn from_number(number: u16) -> Self {
+        Self(number & ERA_MASK)
     }
 }
 

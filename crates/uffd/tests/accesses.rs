@@ -186,7 +186,7 @@ fn every_kind_of_access_clears_the_mark_of_its_page_alone() {
     assert_eq!(unsafe { libc::mlock(pages.at(0), PAGES * page_len()) }, 0);
     assert_eq!(pages.marks(&map), but(&ALL.collect::<Vec<_>>()), "mlock touches all");
     let mut events = Vec::new();
-    assert!(uffd.read(&mut events, 1).is_err(), "A2: nobody waits: {events:?}");
+    assert!(uffd.read(&mut events, 1).is_err(), "accesses/A2: nobody waits: {events:?}");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_mark_outlives_changes_of_access_and_advice_but_not_its_page() {
     watch().unwrap();
     // SAFETY: no page is held elsewhere.
     unsafe { uffd.unregister(pages.range(&ALL)) }.unwrap();
-    assert_eq!(watch(), Err(Errno::NOENT), "A5");
+    assert_eq!(watch(), Err(Errno::NOENT), "accesses/A5");
     assert_eq!(pages.read(2), 9);
     assert_eq!(map.accessed(&pages.range(&ALL)).unwrap(), [], "not registered");
 }

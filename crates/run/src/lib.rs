@@ -73,7 +73,7 @@ pub use self::{
     options::{
         Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged, page_size,
     },
-    permission::{Access, Denied, access, may_follow_forks, may_trace},
+    permission::{Access, Denied, access, may_follow_forks, may_see_accesses, may_trace},
     running::{Refused, Running},
     sys::inherited::{Files, Inherited, MemoryLimits, die_of, tell},
     sys::malloc::keep_little_memory,

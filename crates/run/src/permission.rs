@@ -126,6 +126,13 @@ pub fn may_follow_forks() -> bool {
     })
 }
 
+/// Returns whether the kernel can report which pages were accessed (Linux 7.3), for which no right
+/// is needed; without, pages are chosen by their faults alone.
+pub fn may_see_accesses() -> bool {
+    let open = || Uffd::open(Faults::UserOnly);
+    Uffd::open_with(open, Features::MOVE, Features::ACCESSES).is_ok_and(|(_, sees)| sees)
+}
+
 /// Returns whether this kernel can move pages, as far as this process may ask: to handle its own
 /// faults takes no right, unless a filter denies the call.
 fn may_move() -> Option<bool> {

@@ -1,6 +1,6 @@
 //! The needs of a run, each tried as a run does it.
 
-use zfold_run::{Denied, access, may_follow_forks, may_trace};
+use zfold_run::{Denied, access, may_follow_forks, may_see_accesses, may_trace};
 
 use super::denied::remedies;
 use crate::check::need::{Need, Use};
@@ -87,29 +87,42 @@ fn of_kernel(denied: Option<&Denied>) -> Vec<Need> {
 }
 
 /// Returns what a run can do without, found or missing; `has_access` to the kernel's page faults.
-fn wishes(has_access: bool) -> [Need; 2] {
-    let slow = "forks of large programs take longer without CAP_SYS_PTRACE";
-    let forks = match has_access && may_follow_forks() {
-        true => Need::found("messages about forks", &[Use::Run], false, "CAP_SYS_PTRACE"),
-        false => {
-            let grants =
-                ["run zfold as root", "docker run --cap-add SYS_PTRACE"].map(str::to_owned);
-            Need::missing("messages about forks", &[Use::Run], false, slow.to_owned(), &grants)
-        }
-    };
-    let sandboxed = "programs with a filter of their own, such as browsers, are not managed";
-    let filters = match has_capability(SYS_ADMIN) {
-        true => Need::found("programs with filters", &[Use::Run], false, "CAP_SYS_ADMIN"),
-        false => {
-            let grants = ["run zfold as root, outside of a container".to_owned()];
-            Need::missing(
-                "programs with filters",
-                &[Use::Run],
-                false,
-                sandboxed.to_owned(),
-                &grants,
-            )
-        }
-    };
-    [forks, filters]
+fn wishes(has_access: bool) -> [Need; 3] {
+    let forks = wish(
+        "messages about forks",
+        &[Use::Run],
+        (has_access && may_follow_forks()).then_some("CAP_SYS_PTRACE"),
+        "forks of large programs take longer without CAP_SYS_PTRACE",
+        &["run zfold as root", "docker run --cap-add SYS_PTRACE"],
+    );
+    let filters = wish(
+        "programs with filters",
+        &[Use::Run],
+        has_capability(SYS_ADMIN).then_some("CAP_SYS_ADMIN"),
+        "programs with a filter of their own, such as browsers, are not managed",
+        &["run zfold as root, outside of a container"],
+    );
+    let accesses = wish(
+        "accesses of pages",
+        &[Use::Run, Use::Region],
+        may_see_accesses().then_some("Linux 7.3 or later"),
+        "pages are chosen by their faults alone",
+        &["Linux 7.3 has it"],
+    );
+    [forks, filters, accesses]
+}
+
+/// Returns something that is not required, found in this way or missing.
+fn wish(
+    name: &'static str,
+    uses: &[Use],
+    found: Option<&str>,
+    without: &str,
+    remedies: &[&str],
+) -> Need {
+    let remedies: Vec<String> = remedies.iter().map(|&remedy| remedy.to_owned()).collect();
+    match found {
+        Some(detail) => Need::found(name, uses, false, detail),
+        None => Need::missing(name, uses, false, without.to_owned(), &remedies),
+    }
 }

@@ -71,7 +71,8 @@ pub use self::{
     control::{Control, State},
     manage::{RunError, manage},
     options::{
-        Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged, page_size,
+        Estimate, Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged,
+        page_size,
     },
     permission::{Access, Denied, access, may_follow_forks, may_see_accesses, may_trace},
     running::{Refused, Running},

@@ -175,6 +175,16 @@ pub enum Exit {
 /// Most unmanaged processes that a report lists.
 pub const UNMANAGED_MAX: usize = 100;
 
+/// What other limits would have done, as far as it follows from how soon evicted pages came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// Percents of the limit, and how many pages would have come back; `None` where nothing is
+    /// known, as of lower limits.
+    pub returns: Vec<(u32, Option<u64>)>,
+    /// The least limit under which at most one in a hundred would have come back.
+    pub enough_bytes: Option<u64>,
+}
+
 /// What a run did, from its start to the end of the last process in it. Times of faults are from
 /// the kernel's message to the answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -190,4 +200,6 @@ pub struct Report {
     pub fault_latency: Vec<(u64, u64)>,
     /// Quantiles of the same in nanoseconds.
     pub fault_quantiles: Quantiles,
+    /// What other limits would have done, if this one did not change.
+    pub estimate: Estimate,
 }

@@ -204,7 +204,10 @@ fn last(
     match told {
         Ok(report) => {
             let limit_auto = auto.map(|auto| auto.record());
-            Ok(ToFront::Done(Box::new(Record { limit_auto, far: record, ..report.into() })))
+            let mut done = Record { limit_auto, far: record, ..report.into() };
+            // Distances are shares of a limit, which was not the same throughout.
+            done.estimate.take_if(|_| done.limit_auto.is_some());
+            Ok(ToFront::Done(Box::new(done)))
         }
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
             Err(cannot_start(plan, &error))

@@ -102,12 +102,31 @@ pub(super) struct Auto {
     pub(super) steered_by: String,
 }
 
+/// What other limits would have done, by how soon evicted pages came back.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Estimate {
+    /// Percents of the limit, and pages that would have come back.
+    pub(super) returned_pages_at_percent: Vec<(u32, Option<u64>)>,
+    /// The least limit under which at most one in a hundred of them would have.
+    pub(super) enough_limit_bytes: Option<u64>,
+}
+
+impl From<zfold_run::Estimate> for Estimate {
+    fn from(of: zfold_run::Estimate) -> Self {
+        let zfold_run::Estimate { returns, enough_bytes } = of;
+        Self { returned_pages_at_percent: returns, enough_limit_bytes: enough_bytes }
+    }
+}
+
 /// [`Report`], in the form in which it is written.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Record {
     pub(super) wall_ns: u64,
     /// How the limit was chosen, if it was not given.
     pub(super) limit_auto: Option<Auto>,
+    /// What other limits would have done; of a limit that was given.
+    #[serde(default)]
+    pub(super) estimate: Option<Estimate>,
     /// The other machines, if pages go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) far: Option<Box<FarReport>>,
@@ -127,6 +146,7 @@ impl From<Report> for Record {
         Self {
             wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
             limit_auto: None,
+            estimate: Some(report.estimate.into()),
             far: None,
             figures: report.figures,
             unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),

@@ -75,6 +75,7 @@ fn text(summary: &Summary<'_>) -> String {
     table(&mut text, FAULTS, &rows(record, FAULTS));
     latency(&mut text, record);
     table(&mut text, WORK, &work(record));
+    estimate(&mut text, record);
     if let Some(far) = &record.far {
         table(&mut text, OF_FAR, &far.rows(figures::all_of(OF_FAR, Doc::State, &far.stats)));
     }
@@ -142,6 +143,19 @@ fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
             "with / without, compressed pages counted",
         ),
     ]
+}
+
+/// Appends which limit would have been enough, if a higher one would have made a difference.
+fn estimate(text: &mut String, record: &Record) {
+    const FEW: u64 = 1000;
+    let (figures, estimate) = (&record.figures, record.estimate.clone().unwrap_or_default());
+    let (Some(bytes), true) =
+        (estimate.enough_limit_bytes, figures.loads_total + figures.refaults_total > FEW)
+    else {
+        return;
+    };
+    let limit = format!("--limit {}MiB", bytes.div_ceil(1 << 20));
+    let _ = writeln!(text, "estimate: {limit} would have saved nearly all loads\n");
 }
 
 /// Appends the processes that could not be managed.
@@ -219,6 +233,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Args, Command};
+    use crate::run::record::Estimate;
 
     fn plan() -> RunPlan {
         let args = Args::parse_from(["zfold", "run", "--limit", "64MiB", "--", "sim", "x"]);
@@ -233,9 +248,12 @@ mod tests {
             peak_stored_bytes: 10 << 20,
             peak_stored_pages: 10_240,
             faults_total: 1_234,
+            loads_total: 1_001,
             ..Figures::default()
         };
+        let enough_limit_bytes = Some((300 << 20) + 1);
         Record {
+            estimate: Some(Estimate { enough_limit_bytes, ..Estimate::default() }),
             wall_ns: 1_500_000_000,
             figures,
             fault_histogram_ns: vec![(3_000, 2), (9_000, 20), (10_000, 20)],
@@ -269,6 +287,7 @@ mod tests {
             "1.50",
             "0.70",
             "the two runs ended differently: status 0 without\n",
+            "estimate: --limit 301MiB would have saved nearly all loads\n",
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }

@@ -4,6 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::compiled::compile_text;
+use zfold_testing::skip;
 
 use crate::common::command;
 use crate::runs::{can_manage, text};
@@ -78,4 +80,45 @@ fn runs_that_end_differently_are_told() {
     assert_eq!(output.status.code(), Some(0));
     let said = text(&output.stderr);
     assert!(said.contains("the two runs ended differently: status 3 without"), "{said}");
+}
+
+/// Fills 128 MiB, and touches random pages of it.
+const RANDOM: &str = r"
+#include <stdlib.h>
+int main(void) {
+    enum { PAGES = 32768 };
+    volatile char *all = malloc(PAGES * 4096UL);
+    unsigned long x = 88172645463325252;
+    for (long i = 0; i < 4 * PAGES; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        all[(i < PAGES ? i : x % PAGES) * 4096] = 1;
+    }
+}";
+
+#[test]
+fn a_report_says_which_limit_would_have_been_enough() {
+    let test = "a_report_says_which_limit_would_have_been_enough";
+    if !can_manage(test) {
+        return;
+    }
+    let compiled = match compile_text("random", RANDOM) {
+        Ok(compiled) => compiled,
+        Err(error) => return skip(test, error),
+    };
+    let reported = |limit| {
+        let mut command = command(&["run", "--limit", limit, "--report=json", "--"]);
+        let output = command.arg(&compiled.program).output().expect("it starts");
+        serde_json::from_slice::<Value>(&output.stderr).expect("JSON")
+    };
+    let report = reported("64MiB");
+    let estimate = &report["estimate"];
+    let mib = estimate["enough_limit_bytes"].as_u64().map(|bytes| bytes >> 20);
+    assert!(mib.is_some_and(|mib| (115..160).contains(&mib)), "{report}");
+    let at = |percent: usize| &estimate["returned_pages_at_percent"][percent];
+    assert!(at(0)[1].is_null() && at(1)[1].is_null(), "nothing is known of lower limits: {report}");
+    let at: Vec<u64> = (2..6).map(|percent| at(percent)[1].as_u64().expect("known")).collect();
+    // Of random touches, as many come back as are not resident.
+    assert!(at[0] > 30_000 && at.is_sorted_by(|more, fewer| more > fewer), "{report}");
+    assert!(at[2].abs_diff(at[0] / 2) < at[0] / 8 && at[3] < at[0] / 5, "{report}");
+    assert!(reported("auto")["estimate"].is_null());
 }

@@ -153,6 +153,8 @@ pub(crate) struct PageTable {
     chunks: BTreeMap<usize, Box<Chunk>>,
     counts: Counts,
     returns: Returns,
+    /// Since when pages had been away that came back, until that is counted.
+    returned: Vec<Era>,
 }
 
 /// How many pages are in what state.
@@ -282,12 +284,20 @@ impl PageTable {
         let at = page % CHUNK;
         let was = Page::from_word(chunk.words[at]);
         let is_back = was.is_away();
+        if is_back && chunk.past[at] != Past::UNKNOWN {
+            self.returned.push(chunk.past[at].at());
+        }
         let past = match is_back {
             true => self.returns.refaulted(chunk.past[at], page as u64, now),
             false => Past::first(now),
         };
         chunk.past[at] = past;
         exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
+    }
+
+    /// Takes the eras since which pages had been away that came back.
+    pub(crate) fn take_returned(&mut self) -> std::vec::Drain<'_, Era> {
+        self.returned.drain(..)
     }
 
     /// Records that a known page leaves and is in this slot. Returns its old state.

@@ -6,10 +6,15 @@ use zfold_uffd::page::page_len;
 
 use crate::engine::Engine;
 use crate::figures::Figures;
-use crate::options::{Report, Staying};
+use crate::options::{Estimate, Report, Staying};
 use crate::shared::Shared;
 use crate::spaces::managed::lock;
 use crate::sys::proc;
+
+/// Percents of the limit for which is estimated how many pages would have come back.
+const PERCENTS: [u32; 6] = [50, 75, 100, 125, 150, 200];
+/// The part of them that may come back under a limit that is enough.
+const FEW: f64 = 0.01;
 
 impl Engine {
     /// Returns the figures.
@@ -84,6 +89,18 @@ impl Engine {
             unmanaged: lock(&self.shared.books.unmanaged).listed(),
             fault_latency: self.fault_latency(1),
             fault_quantiles: self.shared.latency.quantiles(),
+            estimate: self.estimate(),
+        }
+    }
+
+    /// Returns what other limits would have done.
+    fn estimate(&self) -> Estimate {
+        let (budget, curve) = (&self.shared.budget, self.shared.budget.curve());
+        let limit_bytes = (budget.limit() * page_len()) as f64;
+        let returns = |percent| (percent, curve.returns(f64::from(percent) / 100.0));
+        Estimate {
+            returns: PERCENTS.map(returns).to_vec(),
+            enough_bytes: curve.enough(FEW).map(|share| (share * limit_bytes) as u64),
         }
     }
 

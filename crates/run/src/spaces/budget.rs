@@ -15,6 +15,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use zfold_figures::Peak;
+use zfold_uffd::curve::{Curve, Distances};
 use zfold_uffd::page::{page_len, pages_in};
 use zfold_uffd::policy::{Clock, Era};
 
@@ -78,6 +79,8 @@ pub(crate) struct Budget {
     exhausted: AtomicBool,
     /// Counts what leaves.
     clock: Clock,
+    /// After how long it comes back.
+    distances: Distances,
 }
 
 impl Budget {
@@ -99,6 +102,7 @@ impl Budget {
             sharers: AtomicUsize::new(0),
             exhausted: AtomicBool::new(false),
             clock: Clock::default(),
+            distances: Distances::default(),
         }
     }
 
@@ -219,7 +223,18 @@ impl Budget {
 
     /// Records that so many pages leave.
     pub(crate) fn left(&self, pages: usize) {
+        self.distances.left(pages, self.now());
         self.clock.advance(pages, self.limit());
+    }
+
+    /// Records that pages came back that had been away since these eras.
+    pub(crate) fn returned(&self, since: impl Iterator<Item = Era>) {
+        since.for_each(|since| self.distances.returned(since, self.now(), self.limit()));
+    }
+
+    /// Returns what other limits would have done.
+    pub(crate) fn curve(&self) -> Curve {
+        self.distances.curve()
     }
 
     /// Returns the current era.

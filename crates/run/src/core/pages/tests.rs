@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use zfold_uffd::policy::Clock;
 
 use super::*;
 
@@ -23,6 +24,20 @@ fn a_word_keeps_its_state() {
         assert_eq!(Page::from_word(state.word()), state);
     }
     assert_eq!(Page::Absent.word(), 0, "a fresh chunk is absent");
+}
+
+#[test]
+fn when_pages_were_evicted_that_came_back_is_kept_until_it_is_taken() {
+    let (mut table, clock) = (PageTable::default(), Clock::default());
+    table.arrive(7, clock.now());
+    clock.advance(1, 16);
+    let evicted = clock.now();
+    table.leave(7, 0, evicted);
+    clock.advance(1, 16);
+    table.arrive(7, clock.now());
+    table.arrive(8, clock.now());
+    assert_eq!(table.take_returned().collect::<Vec<_>>(), [evicted], "not of new pages");
+    assert_eq!(table.take_returned().count(), 0);
 }
 
 proptest! {

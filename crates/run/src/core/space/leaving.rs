@@ -17,6 +17,11 @@ impl Space {
         self.now = now;
     }
 
+    /// See [`PageTable::take_returned`](crate::core::pages::PageTable::take_returned).
+    pub(crate) fn take_returned(&mut self) -> std::vec::Drain<'_, Era> {
+        self.table.take_returned()
+    }
+
     /// Picks up to `max` pages to evict, from page `hand` on, in order; `kept` are pages that never
     /// leave, and `haste` says for how long no page has been found. Returns where to continue, or
     /// `None` at the end of the space.

@@ -45,6 +45,7 @@ pub(super) fn run(interval: Duration, once: bool, json: bool) -> Result<(), Fail
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the time is shown, nothing depends on it")]
 fn document(now: &Look, before: &Look) -> String {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let document = Document {

@@ -3,8 +3,10 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{assert_line, command, skip};
 use rustix::process::{Pid, Signal, kill_process};
@@ -224,4 +226,36 @@ fn a_terminal_that_goes_ends_the_view() {
     wait_until(format_args!("process {process} has ended"), || {
         !Path::new("/proc").join(&process).exists()
     });
+}
+
+/// As many connections wait for one that was stopped, after some minutes of `zfold top`, as the
+/// kernel keeps for it; and it would be asked for a second.
+#[test]
+fn what_was_stopped_holds_up_nobody() {
+    const STOPPED: usize = 24;
+    let (runtime, disk) = disk();
+    let folder = runtime.path().join("zfold");
+    let stopped: Vec<_> = (1..=STOPPED)
+        .map(|number| {
+            let path = folder.join(format!("{number}.run"));
+            let server = UnixListener::bind(&path).expect("a server that accepts nothing");
+            rustix::net::listen(&server, 0).expect("with room for one connection");
+            let full = |_: &u32| zfold_disk::nbd::connect_within(&path, Duration::from_millis(1));
+            // One has no room, the others are asked in vain.
+            assert!(number > 1 || (0..9).take_while(|at| full(at).is_ok()).count() < 9);
+            server
+        })
+        .collect();
+    for words in [&["ps"][..], &["top", "--once"], &["disk", "--size", "1MiB", "--run", "true"]] {
+        let began = Instant::now();
+        let mut child = Running(at(runtime.path(), words).stdout(Stdio::piped()).spawn().unwrap());
+        wait_until("it ends", || child.0.try_wait().expect("a child").is_some());
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(STOPPED as u64 / 2), "{words:?}: {took:?}");
+        let mut text = String::new();
+        child.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+        let shown = text.contains(&disk.0.id().to_string());
+        assert!(shown || words[0] == "disk", "{words:?}: {text}");
+    }
+    drop(stopped);
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use zfold_disk::nbd::connect_within;
 
 use super::protocol::{Reply, Request};
 use super::runtime;
@@ -14,6 +15,9 @@ use crate::shared::exit::Failure;
 
 /// Longest reply that is read, in bytes: the statistics of the most devices, and more.
 const REPLY_LEN_MAX: u64 = 16 << 20;
+
+/// How long a server may have no room for a connection.
+const ROOM: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -52,11 +56,17 @@ impl Client {
     /// # Errors
     /// No server answers.
     pub(crate) fn at(path: &Path, disk: Option<String>) -> Result<Self, Failure> {
-        let stream = UnixStream::connect(path).map_err(|error| {
-            Failure::new(format!(
-                "no server answers at {}: {error}; start one, or give its --control",
-                path.display()
-            ))
+        let stream = connect_within(path, ROOM).map_err(|error| {
+            let at = path.display();
+            Failure::new(match error.kind() {
+                io::ErrorKind::WouldBlock => format!(
+                    "the server at {at} takes no more connections: if it was stopped, continue it \
+                     (kill -CONT)"
+                ),
+                _ => {
+                    format!("no server answers at {at}: {error}; start one, or give its --control")
+                }
+            })
         })?;
         Ok(Self { stream: BufReader::new(stream), disk, remedy: "start it again" })
     }

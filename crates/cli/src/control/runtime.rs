@@ -7,8 +7,9 @@
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+
+use zfold_disk::nbd::is_listening;
 
 use crate::shared::exit::Failure;
 
@@ -120,14 +121,14 @@ fn paths() -> Result<Vec<PathBuf>, Failure> {
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
+/// Returns whether a server listens at a socket; one that was stopped does.
 fn answers(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
+    is_listening(path).unwrap_or(false)
 }
 
 /// Returns whether no server listens at a socket any longer.
 fn is_stale(path: &Path) -> bool {
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    UnixStream::connect(path).err().is_some_and(refused)
+    is_listening(path).is_ok_and(|listens| !listens)
 }
 
 fn directory() -> PathBuf {

@@ -1,9 +1,12 @@
 //! A look at everything that this user runs: what each run and each server says of itself.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use zfold_pool::Lock;
 
 use crate::control::client::Client;
 use crate::control::runtime;
@@ -14,6 +17,9 @@ use crate::shared::exit::Failure;
 
 /// How long one may take to answer. One that was stopped does not answer and is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many are asked at the same time.
+const AT_ONCE: usize = 32;
 
 /// One answer, and its time.
 #[derive(Debug)]
@@ -38,11 +44,36 @@ impl Look {
     /// # Errors
     /// The runtime directory is there and not this user's alone.
     pub(crate) fn take() -> Result<Self, Failure> {
-        let runs = runtime::live_runs()?.into_iter().filter_map(|(_, socket)| ask(socket));
-        let servers = runtime::live_controls()?.into_iter().filter_map(ask);
-        let guests = runtime::live_guests()?.into_iter().filter_map(ask);
-        Ok(Self { runs: runs.collect(), servers: servers.collect(), guests: guests.collect() })
+        let runs: Vec<_> = runtime::live_runs()?.into_iter().map(|(_, socket)| socket).collect();
+        let (servers, guests) = (runtime::live_controls()?, runtime::live_guests()?);
+        Ok(Self { runs: ask_all(&runs), servers: ask_all(&servers), guests: ask_all(&guests) })
     }
+}
+
+/// Asks servers, some at a time: those that do not answer hold up the others little. The answers
+/// are in the order of the sockets.
+fn ask_all<T: DeserializeOwned + Send>(sockets: &[PathBuf]) -> Vec<Answer<T>> {
+    let (next, found) = (AtomicUsize::new(0), Lock::new(Vec::new()));
+    let ask = || {
+        // Relaxed: each number is drawn once.
+        let draw = || next.fetch_add(1, Ordering::Relaxed);
+        let mut at = draw();
+        while let Some(socket) = sockets.get(at) {
+            let answer = ask(socket.clone()).map(|answer| (at, answer));
+            found.lock().extend(answer);
+            at = draw();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..sockets.len().min(AT_ONCE) {
+            // Where there are no more threads, those that there are ask all.
+            let _ = thread::Builder::new().spawn_scoped(scope, ask);
+        }
+        ask();
+    });
+    let mut found = std::mem::take(&mut *found.lock());
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, answer)| answer).collect()
 }
 
 fn ask<T: DeserializeOwned>(socket: PathBuf) -> Option<Answer<T>> {

@@ -9,10 +9,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags, chmod, fchmod, fstat, open};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use rustix::process::geteuid;
 use thiserror::Error;
@@ -265,14 +267,48 @@ fn bind_unix(
     Ok((socket.into(), file))
 }
 
+fn socket_of_unix() -> io::Result<OwnedFd> {
+    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+    Ok(socket_with(unix, stream, SocketFlags::CLOEXEC, None)?)
+}
+
 /// Returns a socket whose file will have at most these permissions.
 fn socket_of(mode: Mode) -> io::Result<OwnedFd> {
-    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
-    let socket = socket_with(unix, stream, SocketFlags::CLOEXEC, None)?;
+    let socket = socket_of_unix()?;
     // Linux takes the file's mode from here, less the umask. Once it has a name, the name may lead
     // elsewhere.
     fchmod(&socket, mode)?;
     Ok(socket)
+}
+
+/// Connects to a Unix socket, and waits no longer than this until its server has room for one more:
+/// one that was stopped accepts none, and when 128 connections wait there, the next would
+/// wait for ever.
+///
+/// # Errors
+/// `WouldBlock` if there is no room; `ConnectionRefused` if no server listens; the system's.
+pub fn connect_within(path: &Path, wait: Duration) -> io::Result<UnixStream> {
+    let socket = socket_of_unix()?;
+    set_socket_timeout(&socket, Timeout::Send, Some(wait))?;
+    let address = SocketAddrUnix::new(path)?;
+    rustix::io::retry_on_intr(|| connect(&socket, &address))?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
+
+/// How long a socket's server is waited for where its answer does not matter.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Returns whether a server listens at a Unix socket; it need not be able to answer.
+///
+/// # Errors
+/// It cannot be reached, for another reason than that none listens.
+pub fn is_listening(path: &Path) -> io::Result<bool> {
+    match connect_within(path, MOMENT) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(true),
+    }
 }
 
 /// Removes a socket at which no server listens any longer.
@@ -281,11 +317,9 @@ fn remove_stale(path: &Path, system: impl Fn(io::Error) -> ListenError) -> Resul
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(system(error)),
         Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotASocket(path.into())),
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(system)
-            }
-            Ok(_) => Err(ListenError::InUse(path.into())),
+        Ok(_) => match is_listening(path) {
+            Ok(false) => fs::remove_file(path).map_err(system),
+            Ok(true) => Err(ListenError::InUse(path.into())),
             Err(error) => Err(system(error)),
         },
     }
@@ -330,6 +364,20 @@ mod tests {
             drop(bound);
             assert!(!path.exists());
         }
+    }
+
+    /// As one that was stopped, after some minutes of `zfold top`.
+    #[test]
+    fn a_server_that_accepts_nothing_is_there_and_holds_nobody_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let address = Address::Unix(path.clone());
+        let _server = Listener::bind_for(&address, 0o600).expect("bound");
+        let room = (0..2 * BACKLOG).take_while(|_| connect_within(&path, MOMENT).is_ok());
+        assert!(room.count() <= BACKLOG as usize + 1);
+        assert!(is_listening(&path).expect("reached"));
+        let again = Listener::bind_for(&address, 0o600);
+        assert!(matches!(again, Err(ListenError::InUse(_))), "{again:?}");
     }
 
     /// What others have put in its place by then.

@@ -55,7 +55,9 @@ mod tls;
 #[path = "tls_off.rs"]
 mod tls;
 
-pub use listener::{Address, AddressError, ListenError, Listener, SocketFile};
+pub use listener::{
+    Address, AddressError, ListenError, Listener, SocketFile, connect_within, is_listening,
+};
 pub use options::{Export, NbdOptions};
 pub use server::NbdServer;
 pub use stats::{NbdStats, TABLE};

@@ -12,7 +12,7 @@ use crate::sys::arch::{self, Seen};
 use crate::sys::proc;
 use crate::sys::ptrace::{self, Event};
 
-/// The pause between two requests to attach a space that are acted on, for each space that there is.
+/// The pause between two requests to attach a space that are carried out, for each space.
 const ASK_REST: Duration = Duration::from_micros(500);
 
 /// Why a thread was let into a system call with a stop after it.

@@ -15,8 +15,9 @@ use crate::{
 ///
 /// ```
 /// use zfold_lab::Experiment;
-/// let free: Experiment = "free".parse().expect("its name");
-/// assert_eq!(free.question, "How much faster is zs_free without the pool's lock?");
+/// let free = Experiment::ALL.iter().find(|experiment| experiment.name == "free");
+/// let question = free.expect("its name").question;
+/// assert_eq!(question, "How much faster is zs_free without the pool's lock?");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {

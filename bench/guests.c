@@ -8,20 +8,11 @@
 //     the microseconds until the first page was there, and until all were; compares all of them.
 // guests CORPUS file IMAGE FILE PAGES SEED: the same with a private mapping of a file.
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "../crates/cli/tests/guest/offer.h"
 
 // Images before this number are bases. Of the pages, two fifths are zeros; of others, a sixteenth
 // differs in an image from its base.
@@ -29,14 +20,6 @@ enum { BASES = 10, PAGE = 4096, PAGES = 256 << 8, ZEROS = 2, OF = 5, CHANGED = 1
 
 static const char *corpus;
 static size_t corpus_pages;
-
-static void need(int right, const char *what)
-{
-    if (!right) {
-        perror(what);
-        exit(1);
-    }
-}
 
 static uint64_t mixed(uint64_t one, uint64_t two)
 {
@@ -81,35 +64,6 @@ static void make(uint64_t image, const char *path, int whole)
     need(close(file) == 0, path);
 }
 
-static void offer(const char *memory, const char *path)
-{
-    size_t len = (size_t)PAGES * PAGE;
-    int uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-    need(uffd >= 0, "userfaultfd");
-    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_EVENT_REMOVE};
-    need(ioctl(uffd, UFFDIO_API, &api) == 0, "UFFDIO_API");
-    struct uffdio_register all = {
-        .range = {(uintptr_t)memory, len}, .mode = UFFDIO_REGISTER_MODE_MISSING};
-    need(ioctl(uffd, UFFDIO_REGISTER, &all) == 0, "UFFDIO_REGISTER");
-    int to = socket(AF_UNIX, SOCK_STREAM, 0);
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    strncpy(at.sun_path, path, sizeof at.sun_path - 1);
-    need(connect(to, (struct sockaddr *)&at, sizeof at) == 0, path);
-    char text[200];
-    int length = snprintf(text, sizeof text,
-        "[{\"base_host_virt_addr\":%zu,\"size\":%zu,\"offset\":0,\"page_size\":4096,"
-        "\"page_size_kib\":4096}]", (size_t)memory, len);
-    char beside[CMSG_SPACE(sizeof uffd)] = {0};
-    struct iovec bytes = {text, length};
-    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1,
-        .msg_control = beside, .msg_controllen = sizeof beside};
-    struct cmsghdr *fd = CMSG_FIRSTHDR(&message);
-    *fd = (struct cmsghdr){
-        .cmsg_len = CMSG_LEN(sizeof uffd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(fd), &uffd, sizeof uffd);
-    need(sendmsg(to, &message, 0) == length, "sendmsg");
-}
-
 static uint64_t now(void)
 {
     struct timespec at;
@@ -136,7 +90,7 @@ static void touch(uint64_t image, const char *path, uint64_t pages, uint64_t see
     } else {
         memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         need(memory != MAP_FAILED, "mmap");
-        offer(memory, path);
+        need(offer(memory, len, path), "userfaultfd");
     }
     for (uint64_t n = 0; n < count; n++) {
         (void)*(volatile char *)(memory + numbers[n] * PAGE);

@@ -47,15 +47,20 @@ impl Distances {
         self.at(now).fetch_add(pages as u32, Ordering::Relaxed);
     }
 
-    /// Records that a page comes back that was evicted in an earlier era, while so many are
-    /// resident.
-    pub fn returned(&self, evicted: Era, now: Era, resident: usize) {
+    /// Records that pages come back that were evicted in these earlier eras, while so many are
+    /// resident. Pages of a window left in the same era, mostly: its distance is counted once.
+    pub fn returned(&self, evicted: &[Era], now: Era, resident: usize) {
         let of = |era| self.at(era).load(Ordering::Relaxed) as usize;
-        let after: usize = evicted.until(now).map(of).sum::<usize>() + of(evicted) / 2;
-        let step = (after * usize::from(ERAS) / resident.max(1)).min(STEPS);
-        self.back[step].fetch_add(1, Ordering::Relaxed);
-        let less = |pages: u32| Some(pages.saturating_sub(1));
-        let _ = self.at(evicted).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        for same in evicted.chunk_by(Era::eq) {
+            let later: usize = same[0].until(now).map(of).sum();
+            for &era in same {
+                let after = later + of(era) / 2;
+                let step = (after * usize::from(ERAS) / resident.max(1)).min(STEPS);
+                self.back[step].fetch_add(1, Ordering::Relaxed);
+                let less = |pages: u32| Some(pages.saturating_sub(1));
+                let _ = self.at(era).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            }
+        }
     }
 
     fn at(&self, era: Era) -> &AtomicU32 {
@@ -113,7 +118,7 @@ mod tests {
             if let Some(before) = last.insert(page, time) {
                 order.remove(&before);
             } else if let Some(era) = left.remove(&page) {
-                distances.returned(era, clock.now(), resident);
+                distances.returned(&[era], clock.now(), resident);
                 back += 1;
             }
             order.insert(time, page);
@@ -204,7 +209,7 @@ mod tests {
         late.left(1, first);
         clock.advance(100, 1);
         late.left(100, clock.now());
-        late.returned(first, clock.now(), 1);
+        late.returned(&[first], clock.now(), 1);
         assert_eq!((late.curve().enough(0.05), late.curve().returns(1000.0)), (None, None));
     }
 

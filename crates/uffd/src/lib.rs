@@ -17,7 +17,6 @@ mod accesses;
 pub mod advice;
 pub mod curve;
 mod features;
-
 pub mod page;
 mod pagemap;
 pub mod policy;

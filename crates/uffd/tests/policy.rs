@@ -146,7 +146,7 @@ fn simulated(rule: Rule, touches: &[usize], most: usize) -> (usize, Curve) {
         let is_first = at < PAGES;
         let now = clock.now();
         if !is_first {
-            distances.returned(past[page].at(), now, most);
+            distances.returned(&[past[page].at()], now, most);
         }
         past[page] = match is_first {
             true => Past::first(now),

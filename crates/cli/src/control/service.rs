@@ -187,12 +187,12 @@ mod tests {
         Terms { places, patience: Duration::from_secs(20) }
     }
 
-    /// A service whose clients say a line each, with an impatient `patience`.
     fn bound(path: &std::path::Path) -> (OwnedFd, Option<SocketFile>) {
         let address = zfold_disk::nbd::Address::Unix(path.to_owned());
         zfold_disk::nbd::Listener::bind(&address).expect("bound").into_parts()
     }
 
+    /// A service whose clients say a line each, with an impatient `patience`.
     fn lines(path: &std::path::Path, patience: Duration, reply: usize) -> Service {
         let terms = Terms { places: 1, patience };
         Service::start(bound(path), terms, move |stream| {

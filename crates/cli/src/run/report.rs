@@ -148,14 +148,12 @@ fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
 /// Appends which limit would have been enough, if a higher one would have made a difference.
 fn estimate(text: &mut String, record: &Record) {
     const FEW: u64 = 1000;
-    let (figures, estimate) = (&record.figures, record.estimate.clone().unwrap_or_default());
-    let (Some(bytes), true) =
-        (estimate.enough_limit_bytes, figures.loads_total + figures.refaults_total > FEW)
-    else {
-        return;
-    };
-    let limit = format!("--limit {}MiB", bytes.div_ceil(1 << 20));
-    let _ = writeln!(text, "estimate: {limit} would have saved nearly all loads\n");
+    let enough = record.estimate.as_ref().and_then(|estimate| estimate.enough_limit_bytes);
+    let loads = record.figures.loads_total + record.figures.refaults_total;
+    if let Some(bytes) = enough.filter(|_| loads > FEW) {
+        let limit = format!("--limit {}MiB", bytes.div_ceil(1 << 20));
+        let _ = writeln!(text, "estimate: {limit} would have saved nearly all loads\n");
+    }
 }
 
 /// Appends the processes that could not be managed.

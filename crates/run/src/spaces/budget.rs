@@ -228,8 +228,8 @@ impl Budget {
     }
 
     /// Records that pages came back that had been away since these eras.
-    pub(crate) fn returned(&self, since: impl Iterator<Item = Era>) {
-        since.for_each(|since| self.distances.returned(since, self.now(), self.limit()));
+    pub(crate) fn returned(&self, since: &[Era]) {
+        self.distances.returned(since, self.now(), self.limit());
     }
 
     /// Returns what other limits would have done.

@@ -429,7 +429,7 @@ impl std::ops::DerefMut for Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.managed.budget.returned(self.space.take_returned());
+        self.managed.budget.returned(self.space.take_returned().as_slice());
         let now = Chargeable::of(&mut self.space);
         if now != self.charged {
             self.managed.set_present(now);

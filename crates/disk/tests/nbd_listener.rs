@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use client::*;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
 use zfold_disk::nbd::{Address, ListenError, Listener, NbdOptions, NbdServer};
 
 /// Listens on loopback; says so where there is none.
@@ -74,8 +75,10 @@ fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let address = Address::Unix(dir.path().join("socket"));
     let Address::Unix(path) = &address else { unreachable!() };
-    // The file of a socket that nobody listens at.
-    drop(UnixListener::bind(path).unwrap());
+    // The file of a socket that nobody listens at, not even the children of other tests, which have
+    // this process's files until they become other programs.
+    let dead = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&dead, &SocketAddrUnix::new(path).unwrap()).unwrap();
     assert!(path.exists());
     let live = Listener::bind(&address).unwrap();
     let error = Listener::bind(&address).unwrap_err();

@@ -79,12 +79,8 @@ impl Inside for Here {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         match crate::sys::remote::read(std::process::id() as i32, from, into) {
-            // Memory that can only be written to.
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                for (at, word) in into.chunks_exact_mut(8).enumerate() {
-                    word.copy_from_slice(&sys::get(from + 8 * at).to_ne_bytes());
-                }
-                Ok(())
+                sys::read_writable(from, into)
             }
             result => result,
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod metrics;
+mod places;
 pub(crate) mod protocol;
 pub(crate) mod runtime;
 pub(crate) mod service;

@@ -1,6 +1,7 @@
 //! Small services beside the frontends: a thread accepts, and each connection has one of its own.
 //!
-//! - V1: a client takes one of a fixed number of places; without one it is hung up on.
+//! - V1: a client takes one of a fixed number of places. If none is free, one that says nothing
+//!   gives way ([`super::places`]); if all are being served, the newcomer is hung up on.
 //! - V2: a client has so long to say something and to take a part of an answer, and no longer; a
 //!   whole request and a whole answer take at most twice as long, however small their parts.
 //! - V3: the threads are never waited for: they hold nothing that the end of the process would
@@ -9,14 +10,16 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use zfold_disk::nbd::SocketFile;
+use zfold_pool::{Lock, sound};
+
+use super::places::Places;
 
 /// Wait after a failed `accept`, which is for want of descriptors or memory.
 const BREATH: Duration = Duration::from_millis(100);
@@ -25,9 +28,13 @@ const BREATH: Duration = Duration::from_millis(100);
 const PIECE: usize = 16 << 10;
 
 /// A connection.
-pub(crate) trait Stream: Read + Write + Send {}
-
-impl<T: Read + Write + Send> Stream for T {}
+pub(crate) trait Stream: Read + Write + Send {
+    /// A whole request has come; returns whether it may be carried out: not if the client's place
+    /// is another's by now.
+    fn serve(&mut self) -> bool;
+    /// The client's turn has come: to take an answer, and to ask again.
+    fn wait(&mut self);
+}
 
 /// The bounds that a service sets its clients.
 #[derive(Clone, Copy, Debug)]
@@ -56,26 +63,21 @@ impl Service {
         terms: Terms,
         serve: impl Fn(&mut dyn Stream) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let (taken, serve) = (Arc::new(AtomicUsize::new(0)), Arc::new(serve));
+        let places = Lock::new(Places::new(terms.places));
+        let (room, serve) = (Arc::new(Room { places, left: Condvar::new() }), Arc::new(serve));
         let accepting = move || {
             loop {
-                let Ok(mut stream) = accept(&listener, terms.patience) else {
+                room.wait();
+                let Ok(socket) = accept(&listener, terms.patience) else {
                     thread::sleep(BREATH);
                     continue;
                 };
-                // Only this thread adds, so the check holds. Relaxed: a count, nothing else.
-                if taken.load(Ordering::Relaxed) >= terms.places {
-                    continue;
-                }
-                taken.fetch_add(1, Ordering::Relaxed);
-                let place = Place(Arc::clone(&taken));
+                let Some(mut client) = Client::enter(&room, socket) else { continue };
                 let serve = Arc::clone(&serve);
-                let talk = move || {
-                    let _place = place;
-                    serve(&mut stream);
-                };
                 // A thread that cannot be started hangs up, and gives its place back.
-                let _ = thread::Builder::new().name("zfold-service".to_owned()).spawn(talk);
+                let _ = thread::Builder::new()
+                    .name("zfold-service".to_owned())
+                    .spawn(move || serve(&mut client));
             }
         };
         thread::Builder::new().name("zfold-accept".to_owned()).spawn(accepting)?;
@@ -83,12 +85,71 @@ impl Service {
     }
 }
 
-/// A place that a client has taken.
-struct Place(Arc<AtomicUsize>);
+/// Where the clients of a service are.
+struct Room {
+    places: Lock<Places<Arc<File>>>,
+    /// Signalled when one has left.
+    left: Condvar,
+}
 
-impl Drop for Place {
+impl Room {
+    /// Waits until somebody may be let in: those that gave way leave at once.
+    fn wait(&self) {
+        let places = self.places.lock();
+        drop(sound(self.left.wait_while(places, |places| places.is_crowded())));
+    }
+}
+
+/// A client that has a place.
+struct Client {
+    socket: Arc<File>,
+    id: u64,
+    room: Arc<Room>,
+}
+
+impl Client {
+    /// Takes a place for a client; `None` if there is none.
+    fn enter(room: &Arc<Room>, socket: File) -> Option<Self> {
+        let socket = Arc::new(socket);
+        let (id, gave_way) = room.places.lock().enter(Arc::clone(&socket))?;
+        if let Some(other) = gave_way {
+            // Its thread, which waits for it, finds nothing more. It may have left by itself.
+            let _ = shutdown(&other, Shutdown::Both);
+        }
+        Some(Self { socket, id, room: Arc::clone(room) })
+    }
+}
+
+impl Drop for Client {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.room.places.lock().leave(self.id);
+        self.room.left.notify_all();
+    }
+}
+
+impl Read for Client {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&*self.socket).read(into)
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.socket).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream for Client {
+    fn serve(&mut self) -> bool {
+        self.room.places.lock().serve(self.id)
+    }
+
+    fn wait(&mut self) {
+        self.room.places.lock().wait(self.id);
     }
 }
 
@@ -123,7 +184,8 @@ impl<'a> Messages<'a> {
         Self { stream, end, len_max, patience: terms.patience, text: Vec::new() }
     }
 
-    /// Returns the next message with its end mark; `None` if the client leaves before.
+    /// Returns the next message with its end mark; `None` if the client leaves, or gives way,
+    /// before.
     ///
     /// # Errors
     /// The stream's, `InvalidData` for a message that is too long, or `TimedOut` for one that takes
@@ -134,7 +196,8 @@ impl<'a> Messages<'a> {
             let windows = self.text[looked..].windows(self.end.len());
             if let Some(at) = windows.clone().position(|window| window == self.end) {
                 let rest = self.text.split_off(looked + at + self.end.len());
-                return Ok(Some(std::mem::replace(&mut self.text, rest)));
+                let message = std::mem::replace(&mut self.text, rest);
+                return Ok(self.stream.serve().then_some(message));
             }
             looked += windows.len();
             if self.text.len() > self.len_max {
@@ -156,6 +219,7 @@ impl<'a> Messages<'a> {
     /// The stream's, or `TimedOut` if the client takes it too slowly.
     pub(crate) fn answer(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let from = Instant::now();
+        self.stream.wait();
         while !bytes.is_empty() {
             match self.stream.write(&bytes[..bytes.len().min(PIECE)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -182,6 +246,14 @@ mod tests {
     use super::*;
     use std::io::Cursor;
     use std::os::unix::net::UnixStream;
+
+    impl Stream for Cursor<Vec<u8>> {
+        fn serve(&mut self) -> bool {
+            true
+        }
+
+        fn wait(&mut self) {}
+    }
 
     fn terms(places: usize) -> Terms {
         Terms { places, patience: Duration::from_secs(20) }
@@ -259,17 +331,35 @@ mod tests {
     fn clients_beyond_the_places_are_hung_up_on() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
-        let service = Service::start(bound(&path), terms(1), |stream| {
-            let _ = stream.write_all(b"!");
+        let terms = terms(1);
+        // An answer takes until the client has left.
+        let service = Service::start(bound(&path), terms, move |stream| {
+            let request = Messages::new(stream, b"\n", 10, terms).next().expect("received");
+            stream.write_all(&request.expect("a request")).expect("answered");
             let _ = stream.read(&mut [0]);
         })
         .expect("started");
         let read = |stream: &mut UnixStream| stream.read(&mut [0]).expect("an answer");
         let mut first = UnixStream::connect(&path).expect("connected");
+        first.write_all(b"\n").expect("sent");
         assert_eq!(read(&mut first), 1);
         let mut second = UnixStream::connect(&path).expect("connected");
         assert_eq!(read(&mut second), 0, "no place");
         drop(service);
         assert!(!path.exists());
+    }
+
+    /// Many clients that say nothing kept all others out for a minute.
+    #[test]
+    fn clients_that_say_nothing_keep_nobody_out() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let _service = lines(&path, Duration::from_secs(3600), 1);
+        let connect = || UnixStream::connect(&path).expect("connected");
+        let silent: Vec<_> = (0..20).map(|_| connect()).collect();
+        let (mut client, mut answer) = (connect(), [0]);
+        client.write_all(b"?\n").expect("sent");
+        assert_eq!(client.read(&mut answer).expect("an answer"), 1);
+        drop(silent);
     }
 }

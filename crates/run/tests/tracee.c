@@ -567,7 +567,7 @@ static int storm(void) {
     return 0;
 }
 
-static int own_filter(void) {
+static void set_own_filter(void) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
@@ -579,9 +579,29 @@ static int own_filter(void) {
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int own_filter(void) {
+    set_own_filter();
     say("traced", syscall(SYS_getppid));
     say("refused", syscall(SYS_getpgid, 0));
     map_and_unmap(NULL);
+    return 0;
+}
+
+// Makes calls for so many milliseconds that fail unless there is a tracer that lets them pass.
+static int asks_in_vain(long window_ms) {
+    set_own_filter();
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    long passed = 0;
+    do {
+        for (int i = 0; i < 1000; i++) {
+            passed += syscall(SYS_getppid) >= 0;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < window_ms);
+    say("passed", passed);
     return 0;
 }
 
@@ -655,6 +675,9 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "say")) {
         puts(more);
         return 8;
+    }
+    if (!strcmp(what, "asks-in-vain")) {
+        return asks_in_vain(atol(more));
     }
     if (!strcmp(what, "repeat")) {
         return repeat(atol(more));

@@ -18,13 +18,15 @@ pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
 
-/// The same, but when the tracer ends, the thread continues without one: for programs that were not
-/// changed yet.
-pub(crate) const FOLLOW_LOOSELY: libc::c_int = FOLLOW & !libc::PTRACE_O_EXITKILL;
+/// The same for programs that were not changed yet: when the tracer ends, the thread continues
+/// without one. A call that a filter of its own names fails, as it does without a tracer, which
+/// would let it pass by ending.
+pub(crate) const FOLLOW_LOOSELY: libc::c_int =
+    FOLLOW & !(libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESECCOMP);
 
-/// As [`FOLLOW`], and seccomp filters are suspended while the thread is traced so. Needs
-/// `CAP_SYS_ADMIN` and no filter on the tracer.
-pub(crate) const FOLLOW_UNFILTERED: libc::c_int = FOLLOW | 1 << 21;
+/// In addition: seccomp filters are suspended while the thread is traced so. Needs `CAP_SYS_ADMIN`
+/// and no filter on the tracer.
+pub(crate) const UNFILTERED: libc::c_int = 1 << 21;
 
 /// `PTRACE_EVENT_STOP`, for which libc has no name.
 const EVENT_STOP: libc::c_int = 128;

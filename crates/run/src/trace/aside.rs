@@ -140,7 +140,7 @@ impl Tracer<'_> {
         self.buried.retain(|pid| ended.iter().all(|helper| helper.pid != *pid));
         // Its own filters are suspended if possible; if that is not possible and it has any, it had
         // no helper.
-        let unfiltered = ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).is_ok();
+        let unfiltered = ptrace::set_options(tid, ptrace::FOLLOW | ptrace::UNFILTERED).is_ok();
         let forgotten =
             Injection::begin(tid, at, None, &mut self.queue).and_then(|mut injection| {
                 for helper in ended {

@@ -27,9 +27,10 @@ impl Tracer<'_> {
     /// Returns why a child of this thread could have no helper; `None` if it could.
     pub(super) fn no_helper_for_child(&self, tid: i32) -> Option<String> {
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
-        filters::no_helper(tid, filtered)
-            .or_else(|| process::may_take_from(tid).err().map(|why| why.to_string()))
-            .or_else(|| process::descriptors_left(SPARE_AND_OWN).err().map(|why| why.to_string()))
+        filters::no_helper(tid, filtered, ptrace::FOLLOW)
+            .or_else(|| process::may_take_from(tid).err())
+            .or_else(|| process::descriptors_left(SPARE_AND_OWN).err())
+            .map(|why| why.to_string())
     }
 
     /// Returns whether a space is to be attached by this thread of it, which is stopped.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::gettid;
 
 use super::events::Queue;
-use super::filters::{filters_of, suspend_filters};
+use super::filters::{self, filters_of};
 use super::task::Task;
 use super::{Tracer, let_go, waits};
 use crate::link::SpaceId;
@@ -318,15 +318,12 @@ impl Caught {
                     "has threads with different seccomp filters: they cannot get one more",
                 );
             }
-            match suspend_filters(first, false) {
-                Ok(false) => {}
-                Ok(true) => let_go(ptrace::set_options(first, ptrace::FOLLOW_LOOSELY)),
-                Err(error) => {
-                    return refused(&format!(
-                        "is in a sandbox: {error}; attach as root and outside of a container, or \
-                         run it without its sandbox"
-                    ));
-                }
+            // Still loosely (R1).
+            if let Some(error) = filters::no_helper(first, false, ptrace::FOLLOW_LOOSELY) {
+                return refused(&format!(
+                    "is in a sandbox: {error}; attach as root and outside of a container, or run \
+                     it without its sandbox"
+                ));
             }
         }
         Ok(())

@@ -20,6 +20,11 @@ pub(super) const FILTERS: &str = "Seccomp_filters";
 /// It is not permitted, so the calls might end the program. Or the filters forbid a helper's calls,
 /// to which they apply as long as it lives.
 pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
+    suspend(tid, filtered, ptrace::FOLLOW)
+}
+
+/// Does that in a thread that is traced with these options.
+fn suspend(tid: i32, filtered: bool, options: libc::c_int) -> io::Result<bool> {
     if !has_own(tid, filtered)? {
         return Ok(false);
     }
@@ -30,7 +35,7 @@ pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
     if !filters.iter().all(|filter| calls.iter().all(|call| seccomp::allows(filter, call))) {
         return Err(io::Error::other("its own seccomp filter forbids what a helper does"));
     }
-    ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(may_kill)?;
+    ptrace::set_options(tid, options | ptrace::UNFILTERED).map_err(may_kill)?;
     Ok(true)
 }
 
@@ -49,16 +54,14 @@ pub(super) fn has_own(tid: i32, filtered: bool) -> io::Result<bool> {
     Ok(filters > base_filters() + usize::from(filtered))
 }
 
-/// Returns why a program can have no helper, if that is because of its own filters.
-pub(super) fn no_helper(tid: i32, filtered: bool) -> Option<String> {
-    match suspend_filters(tid, filtered) {
-        Ok(false) => None,
-        Ok(true) => {
-            let_go(ptrace::set_options(tid, ptrace::FOLLOW));
-            None
-        }
-        Err(error) => Some(error.to_string()),
+/// Returns why a program can have no helper, if that is because of its own filters; it is traced
+/// with these options.
+pub(super) fn no_helper(tid: i32, filtered: bool, options: libc::c_int) -> Option<io::Error> {
+    let suspended = suspend(tid, filtered, options);
+    if let Ok(true) = suspended {
+        let_go(ptrace::set_options(tid, options));
     }
+    suspended.err()
 }
 
 /// A child that asks not to be traced would run under a filter that gets no answers: it is traced

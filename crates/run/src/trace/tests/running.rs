@@ -165,3 +165,26 @@ fn a_program_that_is_refused_is_as_before() {
         assert!(why.contains("belongs to another process by now"), "{why}");
     }
 }
+
+/// A filter of its own makes calls fail unless a tracer lets them pass. One that lets the program
+/// go on as before does not: the program stops for nothing until its end.
+#[test]
+fn a_program_that_was_not_changed_is_let_through_no_filter_of_its_own() {
+    const TEST: &str = "a_program_that_was_not_changed_is_let_through_no_filter_of_its_own";
+    let Some(path) = tracee(TEST) else { return };
+    let found = [100, 800, 6400].iter().find_map(|window_ms| {
+        let mut program = Command::new(path);
+        program.args(["asks-in-vain", &window_ms.to_string()]).stdout(Stdio::piped());
+        let program = program.spawn().expect("it starts");
+        let pid = program.id().cast_signed();
+        // A thread of its own, with which what it traces is let go. It may come too late.
+        let tracer = move || {
+            ptrace::seize(pid, ptrace::FOLLOW_LOOSELY).ok()?;
+            Some(ptrace::wait(pid).expect("an event").1)
+        };
+        let event = thread::spawn(tracer).join().expect("no panic");
+        let output = program.wait_with_output().expect("it ends");
+        Some((event?, String::from_utf8(output.stdout).expect("text")))
+    });
+    assert_eq!(found, Some((Event::Ending, "passed: 0 \n".to_owned())));
+}

@@ -15,12 +15,14 @@
 //!   reported only after the ends of all its threads were received.
 //! - I4: no other call than the one asked for is made, though another thread of the program may
 //!   write to the instruction that makes it: each call is compared at its entry.
+//! - I5: an injection begins with an instruction outside of the helper's page, which it may have to
+//!   unmap, wherever the thread is: a program may jump into that page.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::channel::checked;
+use super::channel::{AT, CODE_LEN, checked};
 use super::events::{Queue, gone, next, park};
 use super::restart::{self, Taken};
 use crate::sys::arch::{Registers, SYSCALL, SYSCALL_ALIGN};
@@ -262,10 +264,14 @@ fn restartable_abort(tid: i32, instruction: usize) -> io::Result<Option<usize>> 
 }
 
 /// Finds a system call instruction: the one just executed, or any in executable memory, the
-/// kernel's own page first.
+/// kernel's own page first; none in the helper's page (I5).
 fn find_gadget(tid: i32, registers: &Registers) -> io::Result<usize> {
     let before = registers.instruction().wrapping_sub(SYSCALL.len());
+    let page = AT..AT + CODE_LEN;
     for candidate in [before, registers.instruction()] {
+        if page.contains(&candidate) {
+            continue;
+        }
         let mut bytes = [0; SYSCALL.len()];
         if ptrace::read(tid, candidate, &mut bytes).is_ok() && bytes == SYSCALL {
             return Ok(candidate);
@@ -278,7 +284,8 @@ fn find_gadget(tid: i32, registers: &Registers) -> io::Result<usize> {
         .partition(|line| line.ends_with("[vdso]"));
     let mut left = SEARCHED_MAX;
     for line in kernel.into_iter().chain(others) {
-        let Some((start, end)) = range_of(line) else { continue };
+        let apart = |&(start, end): &_| end <= page.start || page.end <= start;
+        let Some((start, end)) = range_of(line).filter(apart) else { continue };
         if let Some(found) = search(tid, start, end, &mut left) {
             return Ok(found);
         }

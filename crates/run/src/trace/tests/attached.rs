@@ -7,7 +7,8 @@ use super::witness::Note;
 use super::*;
 use crate::link::Tracing as _;
 use crate::permission::may_follow_forks;
-use crate::sys::proc;
+use crate::sys::{arch, proc};
+use crate::trace::inject::Injection;
 
 #[test]
 fn programs_do_not_notice_their_helpers() {
@@ -313,6 +314,41 @@ fn a_blocked_call_ends_as_if_nothing_had_been() {
         }
         assert_eq!(attempt, Some(expected), "{how}");
     }
+}
+
+/// A program may jump into its helper's page, whose mapping the next helper replaces. It was killed
+/// then: the calls were made with an instruction that was gone.
+#[test]
+fn calls_in_a_thread_in_its_helpers_page_do_without_that_page() {
+    const TEST: &str = "calls_in_a_thread_in_its_helpers_page_do_without_that_page";
+    if !may_trace() {
+        return skip(TEST, "processes may not be traced here");
+    }
+    // A thread of its own, with which what it traces ends.
+    let calls = thread::spawn(|| {
+        let (bell, mut queue) = (process::start_bell().expect("a child"), Queue::new());
+        ptrace::seize(bell.pid, ptrace::FOLLOW).expect("a child may be traced");
+        ptrace::interrupt(bell.pid).expect("it is traced");
+        assert!(matches!(ptrace::wait(bell.pid), Ok((_, Event::Stop { .. }))));
+        let page = [channel::AT as u64, channel::CODE_LEN as u64];
+        let access = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
+        let mut calls = Injection::begin(bell.pid, At::Stop, None, &mut queue).expect("begun");
+        let mapped = calls.call(libc::SYS_mmap, [page[0], page[1], access, flags, u64::MAX, 0]);
+        assert_eq!(mapped.expect("made"), channel::AT as i64);
+        calls.put(channel::AT, &arch::LOOP).expect("written");
+        calls.finish().expect("finished");
+        let mut registers = ptrace::registers(bell.pid).expect("it is stopped");
+        registers.jump(channel::AT + arch::GADGET + arch::SYSCALL.len());
+        ptrace::set_registers(bell.pid, &registers).expect("it is stopped");
+        let mut calls = Injection::begin(bell.pid, At::Stop, None, &mut queue).expect("begun");
+        let unmapped = calls.call(libc::SYS_munmap, [page[0], page[1], 0, 0, 0, 0]);
+        let calls = (unmapped.expect("made"), calls.call(libc::SYS_getpid, [0; 6]).is_ok());
+        process::kill(bell.pid);
+        helper::wait_for_end(bell.pid, &mut queue);
+        calls
+    });
+    assert_eq!(calls.join().expect("calls"), (0, true));
 }
 
 /// The child is asked first, since it is not the one that waits (T8).

@@ -53,8 +53,6 @@ const YOUNG: Duration = Duration::from_millis(20);
 const STATMS: usize = 16;
 /// The speed at which a program is assumed to touch memory, in bytes a second.
 const GROWTH: u64 = 6 << 30;
-/// How long after a request to attach a space the request is repeated.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How long usage must be seen above the limit before it counts: pages that are about to leave do
 /// not.
 const EXCURSION: Duration = Duration::from_millis(20);
@@ -69,8 +67,6 @@ pub(crate) struct Watcher {
     shared: Arc<Shared>,
     answers: Answers,
     statms: Statms,
-    /// Spaces that were asked for, and when.
-    asked: BTreeMap<SpaceId, Instant>,
     /// Since when usage is above the limit, and whether that was counted.
     above: Option<(Instant, bool)>,
     /// When shared pages of forks may be measured again.
@@ -93,7 +89,6 @@ impl Watcher {
             shared,
             answers: Answers::new(),
             statms: Statms::default(),
-            asked: BTreeMap::new(),
             above: None,
             next_measure: Instant::now(),
             newest: (SpaceId(0), Instant::now()),
@@ -246,9 +241,8 @@ impl Watcher {
         }
     }
 
-    /// Asks for large spaces to be attached.
-    fn ask(&mut self, spaces: &[Arc<Managed>]) {
-        self.asked.retain(|_, since| since.elapsed() < ASK_AGAIN);
+    /// Asks for large spaces to be attached, at each look until they are.
+    fn ask(&self, spaces: &[Arc<Managed>]) {
         let smallest = close_min().max(self.shared.budget.limit() / 64);
         let can = |managed: &&Arc<Managed>| {
             !managed.is_attached()
@@ -257,12 +251,10 @@ impl Watcher {
                 && managed.pid() != 0
                 && (managed.charged() >= smallest || managed.shares())
                 && managed.is_worth_helper()
-                && !self.asked.contains_key(&managed.id)
         };
         let mut wanted: Vec<_> = spaces.iter().filter(can).collect();
         wanted.sort_by_key(|managed| std::cmp::Reverse(managed.charged()));
         for managed in wanted {
-            self.asked.insert(managed.id, Instant::now());
             self.shared.tracing.attach(managed.id);
         }
     }

@@ -85,8 +85,7 @@ impl Tracer<'_> {
     /// Stops a thread of a space: preferably one that runs, since it is in no call that could
     /// notice; never one whose sleep this does not interrupt, such as the parent of a vfork.
     pub(super) fn ask_for(&mut self, space: SpaceId) {
-        let may = self.spaces.attachable(space) && !self.pids.are_few();
-        if may && self.spaces.is_due(space) {
+        if self.spaces.attachable(space) && !self.pids.are_few() {
             self.stop_one(space);
         }
     }

@@ -83,6 +83,7 @@ impl Tracer<'_> {
                 } else if !self.is_queued(tid) {
                     let_go(ptrace::cont(tid, 0));
                 }
+                self.handle.attached(space);
                 return self.memory.attach(space, attached, ticket);
             }
             // If the thread exists, it would fail again at its next stop, unless the helper was

@@ -1,12 +1,13 @@
 //! The tracer as others see it: requests for it, and the signal that makes it look. The lock of the
 //! requests is a leaf: nobody waits, or takes another lock, while holding it.
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::asks::Asks;
 use crate::link::{SpaceId, Ticket, Tracing};
 
 /// A request to the tracer.
@@ -29,9 +30,8 @@ pub(super) enum Asked {
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     waiting: Vec<Asked>,
-    /// Of these, the spaces that are to be attached: each once, however often that is asked while
-    /// the tracer is busy.
-    attach: BTreeSet<SpaceId>,
+    /// The spaces that are to be attached.
+    asks: Asks,
     pub(super) bell: Option<OwnedFd>,
 }
 
@@ -49,7 +49,7 @@ impl Handle {
     fn ask(&self, request: Asked) {
         let mut requests = self.lock();
         if let Asked::Attach(space) = request
-            && !requests.attach.insert(space)
+            && !requests.asks.ask(space, Instant::now())
         {
             return;
         }
@@ -64,8 +64,15 @@ impl Handle {
 
     pub(super) fn take(&self) -> Vec<Asked> {
         let mut requests = self.lock();
-        requests.attach.clear();
+        if !requests.waiting.is_empty() {
+            requests.asks.taken(Instant::now());
+        }
         std::mem::take(&mut requests.waiting)
+    }
+
+    /// A space was attached.
+    pub(super) fn attached(&self, space: SpaceId) {
+        self.lock().asks.forget(space);
     }
 }
 
@@ -112,23 +119,5 @@ impl Tracing for Handle {
 
     fn end_rest(&self) {
         self.ask(Asked::EndRest);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_busy_tracer_finds_each_space_once() {
-        let handle = Handle::default();
-        for _ in 0..3 {
-            (0..4).for_each(|id| handle.attach(SpaceId(id)));
-            handle.visit(1);
-        }
-        assert_eq!(handle.take().len(), 4 + 3);
-        assert!(handle.take().is_empty());
-        handle.attach(SpaceId(0));
-        assert!(matches!(handle.take()[..], [Asked::Attach(SpaceId(0))]));
     }
 }

@@ -38,6 +38,7 @@ mod alone;
 mod areas;
 mod aside;
 mod asked;
+mod asks;
 mod attach;
 pub(crate) mod begin;
 mod birth;

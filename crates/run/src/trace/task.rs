@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::areas::Areas;
 use super::helper::Helper;
@@ -11,9 +11,6 @@ use crate::link::{SpaceId, Ticket};
 use crate::sys::arch::{self, Seen};
 use crate::sys::proc;
 use crate::sys::ptrace::{self, Event};
-
-/// The pause between two requests to attach a space that are carried out, for each space.
-const ASK_REST: Duration = Duration::from_micros(500);
 
 /// Why a thread was let into a system call with a stop after it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -143,8 +140,6 @@ pub(crate) struct Space {
     pub deaths: u32,
     /// Same as above.
     pub rests: Option<Instant>,
-    /// When a thread was last asked to stop, so that it gets a helper.
-    pub asked: Option<Instant>,
     /// It cannot be attached, and that was reported.
     pub refused: bool,
     /// Its processes are ended for want of memory.
@@ -215,19 +210,6 @@ impl Spaces {
         self.spaces.get(&id).filter(|space| space.tasks == 1)?.helper
     }
 
-    /// Returns whether a thread of it may be asked to stop, and records that one is. Others ask
-    /// until the space has a helper, and the tracer has to receive the stop meanwhile: so the more
-    /// spaces there are, the longer the pause.
-    pub(crate) fn is_due(&mut self, id: SpaceId) -> bool {
-        let rest = ASK_REST * self.spaces.len() as u32;
-        let Some(space) = self.spaces.get_mut(&id) else { return false };
-        let is_due = space.asked.is_none_or(|since| since.elapsed() >= rest);
-        if is_due {
-            space.asked = Some(Instant::now());
-        }
-        is_due
-    }
-
     /// Whether it has no helper and may get one.
     pub(crate) fn attachable(&self, id: SpaceId) -> bool {
         self.spaces.get(&id).is_some_and(|space| {
@@ -235,24 +217,5 @@ impl Spaces {
             let quiet = space.aside == 0 && space.unmet == 0 && !rests;
             space.helper.is_none() && !space.refused && quiet
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_space_among_many_is_asked_for_rarely() {
-        let mut spaces = Spaces::default();
-        (0..1000).for_each(|id| spaces.add(SpaceId(id)));
-        assert!(spaces.is_due(SpaceId(7)));
-        assert!((0..1000).all(|_| !spaces.is_due(SpaceId(7))), "half a second is not over");
-        assert!(spaces.is_due(SpaceId(8)) && !spaces.is_due(SpaceId(1000)));
-        let mut spaces = Spaces::default();
-        spaces.add(SpaceId(7));
-        assert!(spaces.is_due(SpaceId(7)));
-        std::thread::sleep(ASK_REST);
-        assert!(spaces.is_due(SpaceId(7)));
     }
 }

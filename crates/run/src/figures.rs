@@ -5,6 +5,9 @@
 
 use zfold_figures::{FIELD, View, figures, report, state};
 
+/// Least limit of a run in bytes: below, a program has no room to make progress with a few threads.
+pub const LIMIT_MIN: u64 = 4 << 20;
+
 /// Titles of the tables that show them.
 pub mod table {
     /// Memory that is held.

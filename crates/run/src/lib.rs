@@ -4,7 +4,8 @@
 //! the program has. When that nears the limit, it gives each large address space a helper, a
 //! process that shares its memory and makes system calls there, and closes its memory: userfaultfd
 //! then reports missing pages and changes. No code of zfold runs in the program's threads, and
-//! before that point nothing slows them down.
+//! before that point nothing slows them down. [`manage`] is all of that; [`GroupLimit`] chooses its
+//! limit by what the container or the machine has left.
 //!
 //! | room | what is there |
 //! | --- | --- |
@@ -16,6 +17,7 @@
 //! | `shared` | what all threads share; the order of locks |
 //! | `faults` | a missing page comes |
 //! | `reclaim` | a page leaves |
+//! | `auto` | what a run may take, chosen by what is left |
 //! | `limit` | how much there is, and what is closed when that comes near the limit |
 //! | `engine` | the memory side as a whole: its threads |
 //! | `figures` | what is counted, and where it is shown |
@@ -29,6 +31,8 @@
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod attach;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod auto;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod cold;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
@@ -63,11 +67,12 @@ mod sys;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod trace;
 
-pub use figures::Figures;
+pub use figures::{Figures, LIMIT_MIN};
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub use self::{
     attach::{AttachOptions, attach},
+    auto::GroupLimit,
     control::{Control, State},
     manage::{RunError, manage},
     options::{

@@ -9,9 +9,6 @@ use crate::shared::figures::in_state;
 /// Name of the form of [`RunState`].
 pub(crate) const SCHEMA: &str = "zfold.run-state/1";
 
-/// Least limit of a run in bytes: below, a program has no room to make progress with a few threads.
-pub(crate) const LIMIT_MIN: u64 = 4 << 20;
-
 /// A run as it is now. Figures that a run of another version does not report are 0.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]

@@ -23,8 +23,8 @@ use signal_hook::consts::{SIGTTIN, SIGTTOU};
 use zfold_far::FarBacking;
 use zfold_pool::Lock;
 use zfold_run::{
-    Control, Event, Files, Inherited, Kind, MemoryLimits, Report, RunError, RunOptions, Staying,
-    access, keep_little_memory, tell,
+    Control, Event, Files, GroupLimit, Inherited, Kind, MemoryLimits, Report, RunError, RunOptions,
+    Staying, access, keep_little_memory, tell,
 };
 use zfold_store::pressure::MemoryLeft;
 
@@ -32,11 +32,10 @@ use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
-use super::group::GroupLimit;
 use super::outbox::Outbox;
 use super::passed::catch;
 use super::plan::RunPlan;
-use super::record::Record;
+use super::record::{Auto, Record};
 use super::relay::{GRACE, Own};
 use super::rest::Rest;
 use super::steer;
@@ -203,7 +202,7 @@ fn last(
     far.iter().for_each(|far| far.close());
     match told {
         Ok(report) => {
-            let limit_auto = auto.map(|auto| auto.record());
+            let limit_auto = auto.as_ref().map(Auto::of);
             let mut done = Record { limit_auto, far: record, ..report.into() };
             // Distances are shares of a limit, which was not the same throughout.
             done.estimate.take_if(|_| done.limit_auto.is_some());

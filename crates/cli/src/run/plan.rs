@@ -7,12 +7,11 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit};
 use zfold_far::FarBacking;
 use zfold_pool::{Allocator, Pool, PoolOptions};
+use zfold_run::{GroupLimit, LIMIT_MIN};
 use zfold_store::pressure::memory_left;
 use zfold_store::{CodecKind, CodecSpec, StoreOptions};
 
-use super::group;
 use crate::args::{Limit, ReportFormat, RunArgs};
-use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::backing::{self, BackingPlan, Target};
 use crate::shared::exit::Failure;
@@ -64,7 +63,7 @@ impl RunPlan {
         let size = |size: Option<Size>| size.map(|size| size.0);
         let limit_bytes = match args.limit {
             None => limit_by_default(),
-            Some(Limit::Auto) => group::first_limit(),
+            Some(Limit::Auto) => GroupLimit::first(),
             Some(Limit::Size(size)) => size.0,
         };
         at_least("--limit", limit_bytes, LIMIT_MIN)?;

@@ -4,7 +4,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use zfold_run::{Exit, Figures, Report};
+use zfold_run::{Exit, Figures, GroupLimit, Report};
+use zfold_store::pressure::OwnStalls;
 
 use crate::shared::far::FarReport;
 use crate::shared::figures::in_report;
@@ -100,6 +101,17 @@ pub(super) struct Auto {
     pub(super) most_limit_bytes: u64,
     /// Its other criteria, besides the memory left.
     pub(super) steered_by: String,
+}
+
+impl Auto {
+    /// Returns what was chosen, and by what.
+    pub(super) fn of(group: &GroupLimit) -> Self {
+        let (least_limit_bytes, most_limit_bytes) = group.range();
+        let steered_by =
+            OwnStalls::new().map_or("files read again", |stalls| stalls.source()).to_owned();
+        let left_at_start_bytes = group.left_at_start();
+        Self { left_at_start_bytes, least_limit_bytes, most_limit_bytes, steered_by }
+    }
 }
 
 /// What other limits would have done, by how soon evicted pages came back.

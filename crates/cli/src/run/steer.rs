@@ -6,23 +6,19 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zfold_disk::nbd::{Address, Listener};
 use zfold_far::FarBacking;
-use zfold_run::Control;
+use zfold_run::{Control, GroupLimit, LIMIT_MIN};
 use zfold_store::{CodecError, CodecSpec};
 
-use super::group::GroupLimit;
 use super::plan::RunPlan;
 use crate::args::Limit;
 use crate::control::protocol::{self, Request};
 use crate::control::runtime;
 use crate::control::service::Service;
-use crate::control::state::{LIMIT_MIN, RunState, SCHEMA};
+use crate::control::state::{RunState, SCHEMA};
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::far::FarReport;
 use crate::shared::size::{Size, format_size};
 use crate::shared::table::size;
-
-/// The limit while all pages are to leave: the least limit.
-const LEAST: u64 = LIMIT_MIN;
 
 /// Answers at the control socket of a run until the returned value is dropped. Without a runtime
 /// directory of this user's there is no socket, and the run goes on without.
@@ -79,7 +75,7 @@ impl Steered {
                 Ok(self.state())
             }
             ("page-out", []) => {
-                let resident_bytes = self.control.page_out(LEAST);
+                let resident_bytes = self.control.page_out(LIMIT_MIN);
                 Ok(json!({ "resident_bytes": resident_bytes }))
             }
             ("pause", []) => {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use zfold_run::LIMIT_MIN;
 
 use super::app::{App, Mode};
-use crate::control::state::LIMIT_MIN;
 use crate::settings::Setting;
 use crate::shared::size::{format_size, parse_size};
 use crate::watched::columns::COLUMNS;

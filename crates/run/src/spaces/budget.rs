@@ -19,6 +19,7 @@ use zfold_uffd::curve::{Curve, Distances};
 use zfold_uffd::page::{page_len, pages_in};
 use zfold_uffd::policy::{Clock, Era};
 
+use crate::figures::LIMIT_MIN;
 use crate::link::Growth;
 
 /// Bytes that a fault may take above the limit while nothing can be freed.
@@ -30,9 +31,6 @@ const AHEAD_SHARE: usize = 64;
 /// Of the pages that forks share, the part for which there must be room if the memory that the
 /// store takes has the same limit: the kernel kills when there is none.
 const COPIED_SOON: usize = 4;
-
-/// Bytes that the store leaves for pages that are resident, if both have one limit.
-const LEAST: usize = 4 << 20;
 
 /// Bytes that a program touches until the watcher has looked and the tracer has stopped a thread,
 /// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in the
@@ -111,12 +109,12 @@ impl Budget {
         self.limit_alone().min(self.beside_store())
     }
 
-    /// Returns what the limit of both leaves for what is resident.
+    /// Returns what the limit of both leaves for what is resident: the least limit at least.
     fn beside_store(&self) -> usize {
         let together = self.together.load(Ordering::Relaxed);
         // Copies are charged, and the store holds them.
         let held = self.held.load(Ordering::Relaxed).saturating_sub(self.copies());
-        together.saturating_sub(held).max(together.min(pages_in(LEAST)))
+        together.saturating_sub(held).max(together.min(pages_in(LIMIT_MIN as usize)))
     }
 
     /// Returns the limit of what is resident, whatever the other one is.
@@ -455,7 +453,7 @@ mod tests {
         budget.set_held(80 << 20);
         assert_eq!(
             budget.limit(),
-            pages_in(LEAST),
+            pages_in(LIMIT_MIN as usize),
             "with none, the program would make no progress"
         );
         // What forks share needs room to be copied.

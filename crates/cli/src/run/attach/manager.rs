@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
-use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access, remedy};
+use zfold_run::{
+    AttachOptions, Control, Event, Files, GroupLimit, RunError, Running, access, remedy,
+};
 use zfold_store::pressure::MemoryLeft;
 
 use super::asked::plan;
@@ -16,7 +18,6 @@ use crate::args::AttachArgs;
 use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
 use crate::run::given::release_streams;
-use crate::run::group::GroupLimit;
 use crate::run::manager::{
     BACKGROUND, fail_loudly, no_room, serve_front, stays, traces_itself, watch,
 };

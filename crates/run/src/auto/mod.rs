@@ -1,24 +1,32 @@
 //! A run fits into its control group: a thread measures, and sets what the policy leaves for the
-//! program and its compressed pages together. With `--limit auto` that is the only limit; with
-//! another one, the lower of the two counts.
+//! program and its compressed pages together. That is the only limit (`auto`), or there is another
+//! one, and the lower of the two counts.
 //!
 //! The policy's lock is held while a limit of the store is set, so after `leave_store` has returned
 //! none is set but by others. Nothing waits for this thread, which ends with the process.
+
+mod policy;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use zfold_pool::Lock;
-use zfold_run::{Control, Figures};
 use zfold_store::pressure::{Left, MemoryLeft, OwnStalls};
 
-use super::policy::{Measured, Policy};
-use super::record::Auto;
+use crate::control::Control;
+use crate::figures::Figures;
+use policy::{Measured, Policy};
 
 /// What a run may take, chosen again and again.
 #[derive(Clone)]
-pub(super) struct GroupLimit(Arc<Shared>);
+pub struct GroupLimit(Arc<Shared>);
+
+impl std::fmt::Debug for GroupLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("GroupLimit").finish()
+    }
+}
 
 struct Shared {
     control: Control,
@@ -30,20 +38,20 @@ struct Shared {
     left: u64,
 }
 
-/// Returns the limit with which a run begins.
-pub(super) fn first_limit() -> u64 {
-    Policy::new(known(MemoryLeft::new().measure())).limit()
-}
-
 /// Returns what can be had. Where the kernel tells nothing, nothing is known to be short.
 fn known(left: Left) -> u64 {
     left.bytes().unwrap_or(u64::MAX)
 }
 
 impl GroupLimit {
+    /// Returns the limit in bytes with which a run that has no other should begin.
+    pub fn first() -> u64 {
+        Policy::new(known(MemoryLeft::new().measure())).limit()
+    }
+
     /// Chooses what a run may take from now on; `auto`: it has no other limit; `own_store`: and how
     /// much of that compressed pages may take. Without a thread for that, all stays as it is.
-    pub(super) fn start(control: Control, memory: MemoryLeft, auto: bool, own_store: bool) -> Self {
+    pub fn start(control: Control, memory: MemoryLeft, auto: bool, own_store: bool) -> Self {
         let now = memory.measure();
         let left = known(now);
         let policy = Lock::new(Policy::new(left));
@@ -114,34 +122,36 @@ impl GroupLimit {
     }
 
     /// Leaves the run no limit but this one, from now on.
-    pub(super) fn be_the_limit(&self) {
+    pub fn be_the_limit(&self) {
         self.0.auto.store(true, Ordering::Relaxed);
         self.set(self.0.policy.lock().limit(), false);
         self.0.control.set_limit(u64::MAX);
     }
 
     /// Says that the run has got a limit of its own.
-    pub(super) fn leave_limit(&self) {
+    pub fn leave_limit(&self) {
         self.0.auto.store(false, Ordering::Relaxed);
     }
 
     /// Leaves how much compressed pages may take to others from now on.
-    pub(super) fn leave_store(&self) {
+    pub fn leave_store(&self) {
         let _policy = self.0.policy.lock();
         self.0.own_store.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether the run has no other limit.
-    pub(super) fn is_auto(&self) -> bool {
+    pub fn is_auto(&self) -> bool {
         self.0.auto.load(Ordering::Relaxed)
     }
 
-    /// Returns what was chosen, and by what.
-    pub(super) fn record(&self) -> Auto {
-        let (least_limit_bytes, most_limit_bytes) = self.0.policy.lock().range();
-        let steered_by =
-            OwnStalls::new().map_or("files read again", |stalls| stalls.source()).to_owned();
-        Auto { left_at_start_bytes: self.0.left, least_limit_bytes, most_limit_bytes, steered_by }
+    /// Returns how many bytes were left at the start.
+    pub fn left_at_start(&self) -> u64 {
+        self.0.left
+    }
+
+    /// Returns the least and the most bytes that it left for what is resident.
+    pub fn range(&self) -> (u64, u64) {
+        self.0.policy.lock().range()
     }
 }
 

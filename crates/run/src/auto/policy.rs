@@ -1,4 +1,4 @@
-//! The limit that `--limit auto` chooses: how it follows what is left, stalls and refaults. Numbers
+//! The limit that is chosen: how it follows what is left, stalls and refaults. Numbers
 //! in, a number out; who measures is elsewhere.
 //!
 //! ```text
@@ -32,7 +32,7 @@
 
 use std::time::Duration;
 
-use crate::control::state::LIMIT_MIN;
+use crate::figures::LIMIT_MIN;
 
 const MIB: u64 = 1 << 20;
 

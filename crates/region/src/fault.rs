@@ -1,6 +1,6 @@
 //! Brings pages in when a thread touches one that is missing, in that thread.
 //!
-//! Runs inside a signal handler (signal/H1 to H3): it sleeps only in `room` and
+//! Runs inside a signal handler (sigbus/H1 to H3): it sleeps only in `room` and
 //! `await_page`, and both are woken by threads that never touch a region.
 
 use std::ops::Range;
@@ -17,12 +17,17 @@ use crate::sys::map::is_there;
 use crate::sys::signal::die;
 use zfold_uffd::page::page_len;
 use zfold_uffd::policy::{Past, Returns};
+use zfold_uffd::sigbus::{Resolver, Touch};
 
 /// Nanoseconds of the monotonic clock.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
+
+/// To touch broken memory again does not help.
+pub(super) static RESOLVER: Resolver =
+    Resolver::new(|of: &Touch| !of.is_broken && resolve(of.address, of.writes));
 
 /// Resolves a touch of a page that is missing, or protected from writes, if the address belongs to
 /// a region; `writes`: whether it was a write, if that is known.

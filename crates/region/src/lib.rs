@@ -40,7 +40,7 @@
 //!   and is dropped when it leaves before a write: then its copy is the page (word/W5). The kernel
 //!   is asked about the protection each time (leave/L1).
 //! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits on
-//!   a small stack (signal/H1 to H3). It waits only for threads that never touch a region, which
+//!   a small stack (sigbus/H1 to H3). It waits only for threads that never touch a region, which
 //!   evict, and for threads on this same path.
 //! - M5: failures are not hidden: bytes that do not decode, a store that refuses pages while room
 //!   is needed, and a mapping that was changed by others end the process with a line on stderr.

@@ -19,6 +19,7 @@ use zfold_pool::{Lock, PageSize, PoolOptions};
 use zfold_store::{Store, StoreOptions};
 
 use super::core::{CHUNK, Core};
+use super::fault::RESOLVER;
 use super::frames::Frames;
 use super::keys::Keys;
 use super::options::{FaultMode, LIMIT_PAGES_MIN, MemoryOptions, RegionError};
@@ -27,7 +28,7 @@ use super::room::Room;
 use super::stats::MemoryStats;
 use super::workers::Workers;
 use crate::sys::map::Mapping;
-use crate::sys::signal::{self, Blocked};
+use crate::sys::signal::Blocked;
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Uffd};
 
@@ -86,7 +87,7 @@ impl Memory {
         let (room, ring) = (Room::new(limit), Ring::new(ring_slots)?);
         let core = Arc::new(Core::new(frames, room, ring, store, backed, slots, SCRATCHES)?);
         if !by_threads {
-            signal::install(super::fault::resolve)?;
+            RESOLVER.install()?;
         }
         let workers = Workers::start(&core, options.evictors, by_threads)?;
         let shared = Shared {

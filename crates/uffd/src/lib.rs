@@ -1,5 +1,5 @@
-//! Code that regions, runs and guests share: userfaultfd, page sizes, advice to the kernel, and the
-//! policy of which pages leave.
+//! Code that regions, runs, guests and disks share: userfaultfd, page sizes, advice to the kernel,
+//! the handler of `SIGBUS`, and the policy of which pages leave.
 //!
 //! - [`Uffd`]: the kernel reports missing pages, and puts pages there.
 //! - [`advice`]: pages are paged out or discarded.
@@ -9,6 +9,7 @@
 //!   accessed.
 //! - [`present`]: which pages of a file in memory are there.
 //! - [`curve`]: what other limits would have done.
+//! - [`sigbus`]: touches of missing pages are resolved in the thread that touches them.
 //! - [`policy`]: what is remembered of pages that left, and how long they stay when they are back.
 
 #![cfg(target_os = "linux")]
@@ -22,6 +23,7 @@ mod pagemap;
 pub mod policy;
 pub mod present;
 mod protect;
+pub mod sigbus;
 mod uffd;
 
 pub use features::{Faults, Features};

@@ -12,11 +12,12 @@ use super::{MIB, PAGE, Random, expect, fill, marks, merged, paged_out, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
-const SCENARIOS: [(&str, fn()); 17] = [
+const SCENARIOS: [(&str, fn()); 18] = [
     ("handler before", handler_before),
     ("not aligned", not_aligned),
     ("no handler before", no_handler_before),
     ("sent signal", sent_signal),
+    ("sent signal, and touch", sent_signal_and_touch),
     ("plain handler, once", plain_handler_once),
     ("fork", fork),
     ("fork, and new", fork_and_new),
@@ -171,9 +172,18 @@ fn sent_signal() {
     assert_eq!(blocked, 0, "the thread's mask is its own again");
 }
 
+fn sent_signal_and_touch() {
+    let region = paged_out(MIB);
+    // The standard library's handler puts back the default action.
+    // SAFETY: sends a signal to this thread.
+    unsafe { libc::raise(libc::SIGBUS) };
+    expect(&region.as_slice::<u8>()[..PAGE], 0, 1);
+}
+
 #[test]
 fn a_signal_that_somebody_sends_goes_there_too() {
     succeeds("sent signal");
+    succeeds("sent signal, and touch");
 }
 
 /// As installed by `signal()` with one use only.

@@ -13,17 +13,16 @@
 //!   starts belongs to them.
 //! - L3: the mark is set before the zeros appear: a thread that has copied zeros and finds no mark
 //!   has copied the guest's.
-//! - L4: the handler takes no lock and allocates nothing. The thread that it interrupts is at a
-//!   touch of memory, not between a system call and its error number.
+//! - L4: what the handler calls takes no lock and allocates nothing (sigbus/H2).
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap};
 use zfold_store::pool::Lock;
+use zfold_uffd::sigbus::{Resolver, Touch};
 
 /// Regions of all guests of the process; a guest has at most 32, and twice as many while they
 /// change.
@@ -31,10 +30,9 @@ const SLOTS_MAX: usize = 1024;
 
 static SLOTS: [Slot; SLOTS_MAX] = [const { Slot::new() }; SLOTS_MAX];
 
-/// The action for `SIGBUS` that was there before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static RESOLVER: Resolver = Resolver::new(|touch: &Touch| lose(touch.address));
 
-/// Held while slots are taken, and while the handler is installed.
+/// Held while slots are taken.
 static TAKING: Lock<()> = Lock::new(());
 
 /// The addresses of a region.
@@ -87,7 +85,7 @@ impl Guest {
     /// Looks for a free slot for each region.
     pub(super) fn watch(memory: GuestMemoryMmap) -> io::Result<Self> {
         let _taking = TAKING.lock();
-        install()?;
+        RESOLVER.install()?;
         let mut watched = Watched { slots: Vec::new(), memory };
         let page = rustix::param::page_size();
         let mut free = SLOTS.iter().filter(|slot| slot.start.load(Ordering::SeqCst) == 0);
@@ -113,48 +111,6 @@ impl Deref for Guest {
     fn deref(&self) -> &GuestMemoryMmap {
         &self.0.memory
     }
-}
-
-/// Installs the handler, once, in front of what is there. The caller holds [`TAKING`].
-fn install() -> io::Result<()> {
-    if BEFORE.get().is_some() {
-        return Ok(());
-    }
-    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null action asks for the present one, which is written to `before`.
-    if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: zeros, or what the system wrote, are a valid value.
-    let before = unsafe { before.assume_init() };
-    let mut ours = before;
-    ours.sa_sigaction = on_sigbus as *const () as libc::sighandler_t;
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // Known before the handler can run.
-    let _ = BEFORE.set(before);
-    // SAFETY: a handler of the right kind for SA_SIGINFO, which keeps to L4.
-    match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-extern "C" fn on_sigbus(
-    signal: libc::c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::c_void,
-) {
-    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
-    let of = unsafe { &*info };
-    // Nothing is behind the address, or what was there is broken. Not: a signal that was sent.
-    if matches!(of.si_code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR) {
-        // SAFETY: signals with these codes have an address.
-        let address = unsafe { of.si_addr() }.expose_provenance();
-        if lose(address) {
-            return;
-        }
-    }
-    pass_on(signal, info, context);
 }
 
 /// Marks the guests whose memory `address` is, and puts zeros in its place. Returns whether the
@@ -189,66 +145,6 @@ fn put_zeros(start: usize, len: usize) -> bool {
     // of whose contents Rust assumes nothing (L1).
     let mapped = unsafe { libc::mmap(start, len, access, flags, -1, 0) };
     mapped != libc::MAP_FAILED
-}
-
-/// Does what would have happened without us; a signal that was sent leaves the handler installed.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-    type Plain = extern "C" fn(libc::c_int);
-    let Some(before) = BEFORE.get() else { return };
-    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
-    let code = unsafe { (*info).si_code };
-    // A signal that was sent, or reports broken memory that no thread has touched.
-    let was_sent = code <= 0 || code == libc::BUS_MCEERR_AO;
-    let mut ours = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null action asks for the present one, which is written to `ours`.
-    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), ours.as_mut_ptr()) };
-    match before.sa_sigaction {
-        libc::SIG_IGN if was_sent => return,
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: puts back an action that the system returned.
-            unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
-            // A fault comes again and ends the process.
-            if was_sent {
-                raise_now(signal);
-            }
-        }
-        handler => {
-            let with_info = before.sa_flags & libc::SA_SIGINFO != 0;
-            let handler = std::ptr::with_exposed_provenance::<()>(handler);
-            if with_info {
-                // SAFETY: it was installed with SA_SIGINFO.
-                let handler: WithInfo = unsafe { std::mem::transmute(handler) };
-                handler(signal, info, context);
-            } else {
-                // SAFETY: it was installed without SA_SIGINFO.
-                let handler: Plain = unsafe { std::mem::transmute(handler) };
-                handler(signal);
-            }
-        }
-    }
-    // The process goes on: it is the first of its container, or a handler such as that of Rust's
-    // standard library has put back the default action, for a fault to come again.
-    if was_sent && asked == 0 {
-        // SAFETY: puts back what was there when this was called.
-        unsafe { libc::sigaction(signal, ours.as_ptr(), std::ptr::null_mut()) };
-    }
-}
-
-/// Sends a signal to this thread, which its handler blocks, and lets it come.
-fn raise_now(signal: libc::c_int) {
-    let (mut only, mut blocked) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
-    // SAFETY: makes `only` a valid set.
-    unsafe { libc::sigemptyset(only.as_mut_ptr()) };
-    // SAFETY: `only` is a valid set, and this a valid signal.
-    unsafe { libc::sigaddset(only.as_mut_ptr(), signal) };
-    // SAFETY: sends the signal to this thread.
-    unsafe { libc::raise(signal) };
-    let (unblock, set) = (libc::SIG_UNBLOCK, libc::SIG_SETMASK);
-    // SAFETY: both are sets, of which the second is written to.
-    unsafe { libc::pthread_sigmask(unblock, only.as_ptr(), blocked.as_mut_ptr()) };
-    // SAFETY: puts back the set that was there.
-    unsafe { libc::pthread_sigmask(set, blocked.as_ptr(), std::ptr::null_mut()) };
 }
 
 #[cfg(test)]

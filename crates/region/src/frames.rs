@@ -35,19 +35,10 @@ pub(super) struct Frames {
 pub(super) struct Moved {
     /// Pages from the beginning that were moved.
     pub done: usize,
-    /// Why the next one was not.
-    pub why: Option<Stays>,
-}
-
-/// Why a page did not leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stays {
-    /// A device or another process uses it.
-    Busy,
-    /// It is not there: the owner has dropped it by `madvise`.
-    Gone,
-    /// The mapping was changed: protected, or replaced.
-    Changed,
+    /// Why the next one was not. `NOENT`: it is not there, because the owner has dropped it by
+    /// `madvise`. Otherwise it stays: a device or another process uses it, the mapping was
+    /// protected or replaced, or it cannot be touched (`FAULT`), since its memory is broken.
+    pub why: Option<Errno>,
 }
 
 impl Frames {
@@ -241,34 +232,19 @@ impl Frames {
                 continue;
             };
             done += partial.done / page;
-            let why = match partial.error {
+            match partial.error {
                 // The page is in use elsewhere, or the address space is being changed.
                 Errno::AGAIN if tries < TRIES => {
                     tries += 1;
                     rustix::thread::sched_yield();
-                    continue;
                 }
                 // The mapping may be split: no call crosses the border.
-                _ if partial.done == 0 && some > 1 => {
-                    step = 1;
-                    continue;
-                }
+                _ if partial.done == 0 && some > 1 => step = 1,
                 // It was moved, which was not reported (`Uffd::take_whole`).
-                _ if is_it(done) => {
-                    done += 1;
-                    continue;
-                }
-                Errno::EXIST if tries < TRIES => {
-                    tries += 1;
-                    continue;
-                }
-                Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
-                Errno::NOENT => Stays::Gone,
-                // `FAULT`, too: there is a page that cannot be touched, such as one whose memory is
-                // broken. It does not become zeros: a touch ends the program.
-                _ => Stays::Changed,
-            };
-            return Moved { done, why: Some(why) };
+                _ if is_it(done) => done += 1,
+                Errno::EXIST if tries < TRIES => tries += 1,
+                error => return Moved { done, why: Some(error) },
+            }
         }
         Moved { done, why: None }
     }
@@ -341,7 +317,7 @@ mod tests {
             assert_eq!(there, vec![page as u8 + 1; page_len()]);
         }
         // What is not there for another reason is told.
-        let gone = Moved { done: 0, why: Some(Stays::Gone) };
+        let gone = Moved { done: 0, why: Some(Errno::NOENT) };
         assert_eq!(frames.take_out(at(0), 1..2), gone);
     }
 

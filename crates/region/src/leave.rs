@@ -12,9 +12,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use rustix::io::Errno;
+
 use super::core::Core;
 use super::evict::Hand;
-use super::frames::Stays;
 use super::space::Space;
 use super::word::{State, Word};
 
@@ -184,13 +185,13 @@ impl Core {
             }
             match moved.why {
                 None => {}
-                Some(Stays::Gone) => {
+                Some(Errno::NOENT) => {
                     self.count_out(key);
                     self.settle(key, State::Missing, 0, false);
                     self.room.give(1);
                     key += 1;
                 }
-                Some(Stays::Busy | Stays::Changed) => {
+                Some(_) => {
                     self.counters.busy_pages_total.add(1);
                     self.settle(key, State::Resident, 0, false);
                     key += 1;

@@ -214,10 +214,8 @@ impl Core {
         // Relaxed: a hint.
         let mut returns = Returns::from_bits(self.returns.load(Ordering::Relaxed));
         for key in key..key + pages {
-            let past = match was.is_away() {
-                true => returns.refaulted(self.past(key).0, key.into(), now),
-                false => Past::first(now),
-            };
+            let before = if was.is_away() { self.past(key).0 } else { Past::UNKNOWN };
+            let past = returns.refaulted(before, key.into(), now);
             self.remember(key, past, past.rounds());
         }
         self.returns.store(returns.bits(), Ordering::Relaxed);

@@ -138,7 +138,7 @@ impl Past {
     }
 
     /// An unknown page comes.
-    pub fn first(now: Era) -> Self {
+    fn first(now: Era) -> Self {
         Self::new(0, now)
     }
 
@@ -198,8 +198,8 @@ impl Returns {
         u32::from(self.in_time) << 16 | u32::from(self.all)
     }
 
-    /// A page was loaded again; returns what is to be remembered of it. Pages of a group (`page` /
-    /// `GROUP`) draw the same odds.
+    /// A page comes, again if `past` is known; returns what is to be remembered of it. Pages of a
+    /// group (`page` / `GROUP`) draw the same odds.
     pub fn refaulted(&mut self, past: Past, page: u64, now: Era) -> Past {
         let refaulted = past.returned(now);
         if past == Past::UNKNOWN {

@@ -143,15 +143,11 @@ fn simulated(rule: Rule, touches: &[usize], most: usize) -> (usize, Curve) {
         }
         there[page] = true;
         resident += 1;
-        let is_first = at < PAGES;
         let now = clock.now();
-        if !is_first {
+        if at >= PAGES {
             distances.returned(&[past[page].at()], now, most);
         }
-        past[page] = match is_first {
-            true => Past::first(now),
-            false => returns.refaulted(past[page], page as u64, now),
-        };
+        past[page] = returns.refaulted(past[page], page as u64, now);
         rounds[page] = match rule {
             Rule::Fifo => 0,
             Rule::Once => 1,

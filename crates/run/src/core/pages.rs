@@ -283,14 +283,11 @@ impl PageTable {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
         let was = Page::from_word(chunk.words[at]);
-        let is_back = was.is_away();
-        if is_back && chunk.past[at] != Past::UNKNOWN {
-            self.returned.push(chunk.past[at].at());
+        let before = if was.is_away() { chunk.past[at] } else { Past::UNKNOWN };
+        if before != Past::UNKNOWN {
+            self.returned.push(before.at());
         }
-        let past = match is_back {
-            true => self.returns.refaulted(chunk.past[at], page as u64, now),
-            false => Past::first(now),
-        };
+        let past = self.returns.refaulted(before, page as u64, now);
         chunk.past[at] = past;
         exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
     }

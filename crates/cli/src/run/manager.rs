@@ -156,8 +156,6 @@ fn run(
     };
     let told = zfold_run::manage(options, &access, steer, |event| {
         let message = match event {
-            // Of processes that ran before.
-            Event::Caught { .. } => return,
             Event::Started(process) => {
                 started(&program, process);
                 files.take().into_iter().for_each(release);
@@ -165,15 +163,10 @@ fn run(
             }
             // The failure will name it.
             Event::Unmanaged(_) if plan.strict => return,
-            Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
-            Event::Stays(staying) => ToFront::Remark(stays(&staying)),
-            Event::TracesItself(pid, program) => ToFront::Remark(traces_itself(pid, &program)),
-            Event::NoRoom(pid, program, why) => ToFront::Remark(no_room(pid, &program, &why)),
             Event::Killed(pid, program) if memory.kills() > kills => {
                 kills += 1;
                 ToFront::Remark(killed(pid, &program))
             }
-            Event::Killed(..) => return,
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
@@ -181,6 +174,10 @@ fn run(
                 rest.ended(exit);
                 ToFront::Ended(exit.into())
             }
+            event => match of_process(event) {
+                Some(message) => message,
+                None => return,
+            },
         };
         outbox.send(message);
     });
@@ -240,17 +237,20 @@ pub(super) fn watch(
     })
 }
 
-/// Returns the line about a process that wants to trace itself.
-pub(super) fn traces_itself(pid: i32, program: &str) -> String {
-    format!(
-        "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
-         LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
-    )
-}
-
-/// Returns the line about a process that was ended, because there is no room for its memory.
-pub(super) fn no_room(pid: i32, program: &str, why: &str) -> String {
-    format!("process {pid} ({program}) was ended: {why}")
+/// Returns the message about what a person should know of a process, whoever has started it.
+pub(super) fn of_process(event: Event) -> Option<ToFront> {
+    Some(match event {
+        Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
+        Event::Stays(staying) => ToFront::Remark(stays(&staying)),
+        Event::TracesItself(pid, program) => ToFront::Remark(format!(
+            "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
+             LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
+        )),
+        Event::NoRoom(pid, program, why) => {
+            ToFront::Remark(format!("process {pid} ({program}) was ended: {why}"))
+        }
+        _ => return None,
+    })
 }
 
 /// Returns the line about a process that the kernel has ended for want of memory.
@@ -262,7 +262,7 @@ fn killed(pid: i32, program: &str) -> String {
 }
 
 /// Returns the line that says what cannot leave.
-pub(super) fn stays(staying: &Staying) -> String {
+fn stays(staying: &Staying) -> String {
     let Staying { kind, bytes, pid, program } = staying;
     let what = match kind {
         Kind::Locked => "locked memory",

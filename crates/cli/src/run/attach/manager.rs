@@ -18,9 +18,7 @@ use crate::args::AttachArgs;
 use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
 use crate::run::given::release_streams;
-use crate::run::manager::{
-    BACKGROUND, fail_loudly, no_room, serve_front, stays, traces_itself, watch,
-};
+use crate::run::manager::{BACKGROUND, fail_loudly, of_process, serve_front, watch};
 use crate::run::outbox::Outbox;
 use crate::run::passed::catch;
 use crate::run::steer;
@@ -79,20 +77,12 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
                 if let Some(control) = control.get() {
                     tell_when_kept(control.clone(), Arc::clone(&outbox), processes, threads);
                 }
-                return;
+                None
             }
-            Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
-            Event::Stays(staying) => ToFront::Remark(stays(&staying)),
-            Event::TracesItself(pid, program) => ToFront::Remark(traces_itself(pid, &program)),
-            Event::NoRoom(pid, program, why) => ToFront::Remark(no_room(pid, &program, &why)),
-            // Of programs that were started.
-            Event::Killed(..)
-            | Event::Started(_)
-            | Event::Stopped
-            | Event::GoesOn
-            | Event::Ended(_) => return,
+            event => of_process(event),
         };
-        outbox.send(message);
+        // The others are of programs that were started.
+        message.into_iter().for_each(|message| outbox.send(message));
     });
     // Its file goes with it. All that was said is sent before what is said last.
     drop((service, watch));

@@ -1,13 +1,8 @@
 //! Memory of this process that tests treat as a program's.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::link::Call;
 
@@ -69,16 +64,6 @@ pub(crate) fn advise(range: &Range<usize>, advice: i32) -> i64 {
 pub(crate) fn write(to: usize, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: windows hold nothing but what tests put there.
     unsafe { crate::sys::remote::write(std::process::id() as i32, to, bytes) }
-}
-
-/// Reads memory of a window that this process may only write to: the kernel can do so for it on
-/// this architecture. Fails where there is none by now.
-pub(crate) fn read_writable(from: usize, into: &mut [u8]) -> io::Result<()> {
-    let file = File::from(memfd_create("read", MemfdFlags::CLOEXEC)?);
-    let args = [file.as_raw_fd() as u64, from as u64, into.len() as u64, 0, 0, 0];
-    // SAFETY: the kernel reads the memory; the file is this function's own.
-    check(unsafe { raw(libc::SYS_pwrite64, args) })?;
-    file.read_exact_at(into, 0)
 }
 
 /// Makes memory of a window read-only, or writable again.

@@ -79,8 +79,9 @@ impl Inside for Here {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         match crate::sys::remote::read(std::process::id() as i32, from, into) {
+            // Memory that can only be written to.
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                sys::read_writable(from, into)
+                crate::sys::remote::read_forced(std::process::id() as i32, from, into)
             }
             result => result,
         }

@@ -7,6 +7,24 @@
 //! before that point nothing slows them down. [`manage`] is all of that; [`GroupLimit`] chooses its
 //! limit by what the container or the machine has left.
 //!
+//! ```no_run
+//! # #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))] {
+//! use zfold_pool::PoolOptions;
+//! use zfold_run::{GroupLimit, Inherited, RunOptions, access, manage, page_size};
+//! use zfold_store::pressure::MemoryLeft;
+//! use zfold_store::{CodecKind, StoreOptions};
+//!
+//! let pool = zfold_pool::create("run", &PoolOptions::default().with_page_size(page_size()))?;
+//! let store = StoreOptions::new(1, CodecKind::Lz4.into());
+//! let inherited = Inherited::of_this_process();
+//! let options = RunOptions::new("node", GroupLimit::first(), inherited, pool, store);
+//! let auto = |control| drop(GroupLimit::start(control, MemoryLeft::new(), true, true));
+//! let report = manage(options, &access()?, auto, |event| println!("{event:?}"))?;
+//! println!("{:?}", report.figures);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | room | what is there |
 //! | --- | --- |
 //! | `link` | what the tracer and the memory side say to each other |

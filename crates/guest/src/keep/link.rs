@@ -16,6 +16,7 @@ use zfold_store::pool::Lock;
 use super::channel::{Channel, ToFront, ToServer};
 use super::kept::arrived;
 use crate::serve::Server;
+use crate::serve::prompt::be_prompt;
 
 /// A machine that another server put pages into.
 #[derive(Debug)]
@@ -84,6 +85,7 @@ impl Link {
         let (said, answers) = mpsc::channel();
         let mine = Arc::clone(&channel);
         let run = move || {
+            be_prompt();
             hear(&mine, &server, &said, &tell);
             tell(Order::Gone);
         };

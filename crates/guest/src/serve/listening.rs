@@ -10,6 +10,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::accept::{Reception, accept};
 use super::apart::close;
+use super::prompt::be_prompt;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -34,7 +35,11 @@ impl Listening {
         let closed = Arc::new(AtomicBool::new(false));
         let listener = Arc::new(listener);
         let (name, mine, flag) = (image.to_owned(), Arc::clone(&listener), Arc::clone(&closed));
-        let run = move || accept(&to, &name, &mine, &flag);
+        // A guest waits for this thread and for those that it starts.
+        let run = move || {
+            be_prompt();
+            accept(&to, &name, &mine, &flag);
+        };
         let thread = Builder::new().name("zfold-accept".to_owned()).spawn(run)?;
         Ok(Self { listener, closed, thread })
     }

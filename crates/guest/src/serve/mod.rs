@@ -10,7 +10,7 @@ pub(crate) mod handshake;
 pub(crate) mod journal;
 pub(crate) mod listening;
 mod origin;
-mod prompt;
+pub(crate) mod prompt;
 pub(crate) mod session;
 mod shared;
 pub(crate) mod start;

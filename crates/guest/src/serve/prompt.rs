@@ -8,8 +8,8 @@
 /// Nanoseconds of a slice: the least that the kernel takes, and longer than an answer takes.
 const SLICE_NS: u64 = 100_000;
 
-/// Gives this thread short slices, if it is an ordinary one.
-pub(super) fn be_prompt() {
+/// Gives this thread short slices, if it is an ordinary one; threads that it starts have them, too.
+pub(crate) fn be_prompt() {
     let len = size_of::<libc::sched_attr>();
     let mut attr = libc::sched_attr {
         size: len as u32,

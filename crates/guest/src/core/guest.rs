@@ -30,6 +30,12 @@ const RUNS: u64 = 16;
 /// Units of zeros that are mapped by one call. They cost hardly any time, and no memory.
 const ZEROS: u64 = 64;
 
+/// How long filling gives way to a guest that asks for pages, from each fault on, in nanoseconds:
+/// longer than a guest takes from an answer to its next fault. And for how many faults in a row:
+/// one that asks all the time is filled, too.
+pub(super) const GIVES_WAY_NS: u64 = 200_000;
+pub(super) const GIVES_WAY: u32 = 64;
+
 /// A guest; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Guest {
@@ -48,6 +54,8 @@ pub(crate) struct Guest {
     fills: bool,
     pub(crate) filled: u64,
     pub(crate) due: u64,
+    /// Faults in a row for which that gave way.
+    gave_way: u32,
     buffer: Vec<u8>,
     /// Faults outside of all regions, which get no answer, and the address of the first one.
     pub(crate) strays: u64,
@@ -69,6 +77,7 @@ impl Guest {
             fills: false,
             filled: 0,
             due: 0,
+            gave_way: 0,
             buffer: Vec::new(),
             strays: 0,
             first_stray: None,
@@ -127,8 +136,12 @@ impl Guest {
     pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
         space.read(&mut self.events);
         self.take_in(now);
+        let faults = self.counts.faults;
         if self.answer(space, image).is_err() {
             return Next::Gone;
+        }
+        if self.counts.faults > faults {
+            self.give_way(now);
         }
         if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
             return Next::Soon;
@@ -151,6 +164,14 @@ impl Guest {
             (true, _) => Next::Now,
             (false, false) => Next::Later,
             (false, true) => Next::Idle,
+        }
+    }
+
+    /// Has what fills the guest, behind the working set, wait for its next fault.
+    fn give_way(&mut self, now: u64) {
+        if self.fills && self.all && self.gave_way < GIVES_WAY {
+            self.gave_way += 1;
+            self.due = self.due.max(now + GIVES_WAY_NS);
         }
     }
 
@@ -301,7 +322,7 @@ impl Guest {
         let first = self.table.place(run.start);
         let filled = self.put_in(run, space, image, now);
         if let Filled::To(rest) | Filled::Again(rest) = filled {
-            self.wanted = Some(rest);
+            (self.wanted, self.gave_way) = (Some(rest), 0);
             let pages = (first.len / PAGE) as u64;
             self.filled += if self.fills { (rest - first.unit) * pages } else { 0 };
         }

@@ -8,6 +8,7 @@
 //! Servers are killed, too: in any of the kernel's calls, before or after it has done its work.
 //! After a while another one takes over, which has the bits and the messages that were read last.
 
+mod filling;
 mod succession;
 
 use std::cell::Cell;
@@ -458,24 +459,6 @@ fn all_is_put_in_but_what_cannot_be_read() {
     assert_eq!(wrong, None);
     let counts = guest.counts;
     assert_eq!((counts.copied + counts.zeroed, counts.faults), (PAGES as u64, 0));
-}
-
-#[test]
-fn filling_comes_behind_the_working_set_and_waits_for_its_time() {
-    let wanted = [LARGE + 3, LARGE + 9];
-    let set = wanted.map(|page| page as u64).into();
-    let image = Words { unreadable: Cell::new(None), recorded: false, set };
-    let (mut guest, mut kernel) = (guest(Kept::new()), Kernel::new(Twin::None, Random::new(1)));
-    guest.fill();
-    while guest.filled < 2 {
-        guest.step(&mut kernel, &image, 0);
-    }
-    guest.due = 5;
-    assert_eq!(guest.step(&mut kernel, &image, 4), Next::Now);
-    assert!(guest.is_paced(4) && !guest.is_paced(5));
-    assert!((0..PAGES).all(|page| kernel.pages[page].is_some() == wanted.contains(&page)));
-    while guest.step(&mut kernel, &image, 5) != Next::Idle {}
-    assert!(guest.is_complete());
 }
 
 #[test]

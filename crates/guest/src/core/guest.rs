@@ -27,6 +27,9 @@ use super::table::{Bits, Place, Table};
 const PIECE: u64 = 16;
 const RUNS: u64 = 16;
 
+/// So many times as many of the working set: the sooner all of it is there, the fewer faults come.
+const OF_SET: u64 = 4;
+
 /// Units of zeros that are mapped by one call. They cost hardly any time, and no memory.
 const ZEROS: u64 = 64;
 
@@ -147,6 +150,7 @@ impl Guest {
             return Next::Soon;
         }
         let (copied, all, mut runs) = (self.counts.copied, self.all, 0);
+        let times = if all || !self.windows.is_empty() { 1 } else { OF_SET };
         let more = loop {
             match self.beforehand(space, image, now) {
                 Filled::Gone => return Next::Gone,
@@ -154,7 +158,7 @@ impl Guest {
                 Filled::To(_) => runs += 1,
             }
             let more = !self.windows.is_empty() || self.wanted.is_some();
-            let is_enough = runs >= RUNS || self.counts.copied - copied >= PIECE;
+            let is_enough = runs >= RUNS * times || self.counts.copied - copied >= PIECE * times;
             // What fills a guest waits for its time behind the working set.
             if !more || is_enough || self.all != all || self.is_paced(now) {
                 break more;

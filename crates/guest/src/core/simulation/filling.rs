@@ -50,3 +50,13 @@ fn filling_gives_way_to_faults_but_not_for_ever() {
     let asked = (1..).find(|n| fault(&mut guest, 7 + n * GIVES_WAY_NS / 2) > 1);
     assert!((u64::from(GIVES_WAY)..u64::from(GIVES_WAY) + 3).contains(&asked.unwrap()));
 }
+
+#[test]
+fn a_working_set_comes_in_large_pieces() {
+    let set = (LARGE as u64..PAGES as u64).collect();
+    let image = Words { unreadable: Cell::new(None), recorded: false, set };
+    let (mut guest, mut kernel) = (guest(Kept::new()), Kernel::new(Twin::None, Random::new(1)));
+    guest.step(&mut kernel, &image, 0);
+    let copied = kernel.pages.iter().flatten().filter(|word| **word > 0).count();
+    assert!(copied >= 64, "{copied} of 72 pages that are not zeros");
+}

@@ -1,15 +1,20 @@
 //! The vhost-user frontend, through its socket, with a monitor and a guest made here.
 //!
 //! - What one connection writes, the next one reads: the device outlives its monitors.
+//! - A server may be replaced, or killed, with requests waiting: each is answered once.
 //! - The configuration says what the device can do.
 //! - A monitor that talks nonsense does not end the server.
 
 mod common;
 mod monitor;
 
-use std::io::Write;
+use std::env;
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use monitor::{Guest, MIB, serve};
 use vhost::VhostBackend;
@@ -53,9 +58,7 @@ fn requests_that_waited_when_a_server_was_replaced_are_answered() {
     drop(server.frontend.take());
     guest.prepare(VIRTIO_BLK_T_IN, 0, &vec![0; data.len()]);
     guest.offer(0);
-    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64);
-    let next = VhostUserFrontend::listen(server.disk.clone(), &server.socket, options).unwrap();
-    server.frontend = Some(next);
+    server.frontend = Some(monitor::listen(&server.disk, &server.socket));
     guest.connect_again(&server.socket);
     guest.wait();
     assert!(guest.received(data.len()) == (0, data.clone()));
@@ -65,6 +68,105 @@ fn requests_that_waited_when_a_server_was_replaced_are_answered() {
     guest.connect_again(&server.socket);
     assert_eq!(guest.request(VIRTIO_BLK_T_IN, 0, &vec![0; data.len()]), (0, data));
     assert_eq!(server.disk.stats().flushes_total, flushes + 1);
+}
+
+/// The variable that makes the next test the server that it kills, and says where that listens.
+const SERVER: &str = "ZFOLD_TEST_VHOST_USER_SERVER";
+const SECTORS_PER_PAGE: u64 = 8;
+const PAGE: usize = 4096;
+/// Requests that the queue has room for at the same time.
+const SLOTS: u16 = 5;
+
+/// The page of a new server's disk.
+fn first_page(page: u64) -> Vec<u8> {
+    vec![0x50 + page as u8; PAGE]
+}
+
+/// A server in a process of its own, whose disk is the same each time that it begins.
+struct Server(Child);
+
+impl Server {
+    fn start(socket: &Path) -> Self {
+        let mut test = Command::new(env::current_exe().unwrap());
+        test.args(["--exact", "a_server_that_is_killed_leaves_no_request_unanswered"]);
+        let server = test.env(SERVER, socket).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let server = Self(server.unwrap());
+        let began = Instant::now();
+        while UnixStream::connect(socket).is_err() {
+            assert!(began.elapsed() < monitor::PATIENCE, "the server does not begin");
+            thread::sleep(Duration::from_millis(1));
+        }
+        server
+    }
+
+    /// Serves until its standard input, which nobody writes to, is closed.
+    fn run(socket: &Path) {
+        let disk = common::disk(MIB, false);
+        for page in 0..u64::from(SLOTS) {
+            disk.write(page * PAGE as u64, &first_page(page)).unwrap();
+        }
+        let _frontend = monitor::listen(&disk, socket);
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// A server is killed at any moment while requests wait, and more come before the next one is
+/// there. Each is answered once, in its order. That those with an answer are not served again is
+/// seen by a disk that begins anew.
+#[test]
+fn a_server_that_is_killed_leaves_no_request_unanswered() {
+    if let Some(socket) = env::var_os(SERVER) {
+        return Server::run(Path::new(&socket));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("disk.sock");
+    let mut server = Server::start(&socket);
+    let mut guest = Guest::connect(&socket);
+    let mut numbers = Random::new(1);
+    let new_disk: Vec<_> = (0..SLOTS).map(|slot| first_page(slot.into())).collect();
+    let mut disk = new_disk.clone();
+    for round in 0..12_u8 {
+        let (first, early) = (guest.sent, numbers.below(u64::from(SLOTS) + 1) as u16);
+        let data = vec![round + 1; PAGE];
+        let writes: Vec<bool> = (0..SLOTS).map(|_| numbers.once_in(2)).collect();
+        for slot in 0..SLOTS {
+            let kind = [VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT][usize::from(writes[usize::from(slot)])];
+            guest.prepare_in(slot, kind, u64::from(slot) * SECTORS_PER_PAGE, &data);
+        }
+        (0..early).for_each(|slot| guest.submit(slot * 3));
+        thread::sleep(Duration::from_micros(numbers.below(400)));
+        drop(server);
+        let answered = guest.used().wrapping_sub(first);
+        (early..SLOTS).for_each(|slot| guest.offer(slot * 3));
+        server = Server::start(&socket);
+        guest.connect_again(&socket);
+        guest.wait();
+        for slot in 0..SLOTS {
+            assert_eq!(guest.used_head(first.wrapping_add(slot)), u32::from(slot * 3));
+            let (status, back) = guest.received_in(slot, PAGE);
+            assert_eq!(status, 0, "round {round}, slot {slot}");
+            let read_from = if slot < answered { &disk } else { &new_disk };
+            let is_right = writes[usize::from(slot)] || back == read_from[usize::from(slot)];
+            assert!(is_right, "round {round}, slot {slot}");
+        }
+        disk.clone_from(&new_disk);
+        for slot in 0..SLOTS {
+            let page = &mut disk[usize::from(slot)];
+            if writes[usize::from(slot)] && slot >= answered {
+                page.clone_from(&data);
+            }
+            let sector = u64::from(slot) * SECTORS_PER_PAGE;
+            let (status, back) = guest.request(VIRTIO_BLK_T_IN, sector, &data);
+            assert!(status == 0 && back == *page, "round {round}, slot {slot} on the disk");
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -30,6 +31,8 @@ pub(crate) const TABLE: u64 = 0x1000;
 pub(crate) const AVAILABLE: u64 = 0x2000;
 pub(crate) const USED: u64 = 0x3000;
 pub(crate) const REQUEST: u64 = 0x10_0000;
+/// Bytes from one request to the next, where there are several.
+const SLOT: u64 = 0x4000;
 /// Longer than anything here takes on the busiest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,9 +47,13 @@ pub(crate) fn serve() -> Server {
     let disk = common::disk(16 * MIB, false);
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("disk.sock");
-    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("s");
-    let frontend = Some(VhostUserFrontend::listen(disk.clone(), &socket, options).unwrap());
+    let frontend = Some(listen(&disk, &socket));
     Server { disk, frontend, socket, _dir: dir }
+}
+
+pub(crate) fn listen(disk: &Arc<Disk>, socket: &Path) -> VhostUserFrontend {
+    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("s");
+    VhostUserFrontend::listen(disk.clone(), socket, options).unwrap()
 }
 
 /// A monitor with a guest of one queue.
@@ -165,16 +172,14 @@ impl Guest {
         self.memory.write_obj(head, GuestAddress(slot)).unwrap();
         self.sent = self.sent.wrapping_add(1);
         let at = GuestAddress(AVAILABLE + 2);
-        self.memory.store(self.sent, at, std::sync::atomic::Ordering::Release).unwrap();
+        self.memory.store(self.sent, at, Ordering::Release).unwrap();
     }
 
     /// Waits until all chains have come back.
     pub(crate) fn wait(&self) {
         let began = Instant::now();
         loop {
-            let at = GuestAddress(USED + 2);
-            let used: u16 = self.memory.load(at, std::sync::atomic::Ordering::Acquire).unwrap();
-            if used == self.sent {
+            if self.used() == self.sent {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "no answer");
@@ -195,7 +200,12 @@ impl Guest {
 
     /// Returns the status and the data of the last request, which had so many bytes.
     pub(crate) fn received(&self, len: usize) -> (u8, Vec<u8>) {
-        let data_at = REQUEST + 16;
+        self.received_in(0, len)
+    }
+
+    /// The same of the last request in a slot.
+    pub(crate) fn received_in(&self, slot: u16, len: usize) -> (u8, Vec<u8>) {
+        let data_at = REQUEST + u64::from(slot) * SLOT + 16;
         let mut back = vec![0; len];
         self.memory.read_slice(&mut back, GuestAddress(data_at)).unwrap();
         let status_at = data_at + len as u64;
@@ -204,15 +214,32 @@ impl Guest {
 
     /// Writes a request into the guest's memory, its descriptors from the first on.
     pub(crate) fn prepare(&mut self, kind: u32, sector: u64, data: &[u8]) {
+        self.prepare_in(0, kind, sector, data);
+    }
+
+    /// The same in one of several slots: their chains begin with each third descriptor.
+    pub(crate) fn prepare_in(&mut self, slot: u16, kind: u32, sector: u64, data: &[u8]) {
         let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
-        self.memory.write_slice(&header, GuestAddress(REQUEST)).unwrap();
-        let data_at = REQUEST + 16;
+        let at = REQUEST + u64::from(slot) * SLOT;
+        self.memory.write_slice(&header, GuestAddress(at)).unwrap();
+        let data_at = at + 16;
         self.memory.write_slice(data, GuestAddress(data_at)).unwrap();
         let status_at = data_at + data.len() as u64;
         self.memory.write_obj(0xAA_u8, GuestAddress(status_at)).unwrap();
-        self.descriptor(0, REQUEST, 16, false, false);
-        self.descriptor(1, data_at, data.len() as u32, kind == VIRTIO_BLK_T_IN, false);
-        self.descriptor(2, status_at, 1, true, true);
+        let first = slot * 3;
+        self.descriptor(first, at, 16, false, false);
+        self.descriptor(first + 1, data_at, data.len() as u32, kind == VIRTIO_BLK_T_IN, false);
+        self.descriptor(first + 2, status_at, 1, true, true);
+    }
+
+    /// Returns how many chains have come back, modulo the numbers of a word.
+    pub(crate) fn used(&self) -> u16 {
+        self.memory.load(GuestAddress(USED + 2), Ordering::Acquire).unwrap()
+    }
+
+    /// Returns the head of the chain that came back as the `n`th.
+    pub(crate) fn used_head(&self, n: u16) -> u32 {
+        self.memory.read_obj(GuestAddress(USED + 4 + u64::from(n % QUEUE) * 8)).unwrap()
     }
 
     /// Kicks until the server has hung up.

@@ -4,6 +4,7 @@
 //! wait begin behind the used index, which is in the guest's memory, whatever the monitor says: one
 //! that connects again may name the index up to which the guest has sent. A server that was killed
 //! may also have read an event of the guest, or not have sent its own; so both are repeated once.
+//! Why no memory for requests in flight is needed: `docs/use/disk-service.md`.
 
 use std::fs::File;
 use std::io::{self, Write as _};

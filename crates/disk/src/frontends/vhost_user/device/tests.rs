@@ -91,6 +91,26 @@ fn a_kick_serves_all_that_the_queue_holds() {
     assert_eq!(bench.used(), QUEUE + 3);
 }
 
+/// The monitor names the index up to which the guest has sent.
+#[test]
+fn what_a_lost_server_carried_out_but_did_not_answer_is_carried_out_again() {
+    let bench = bench();
+    bench.fill_with_flushes();
+    bench.publish(3);
+    bench.kick().unwrap();
+    bench.memory.write_obj(2_u16, GuestAddress(USED + 2)).unwrap();
+    let next = Vring::new(Memory::new(bench.memory.clone()), QUEUE).unwrap();
+    next.set_queue_size(QUEUE);
+    next.set_queue_info(TABLE, AVAILABLE, USED).unwrap();
+    next.set_queue_next_used(next.queue_used_idx().unwrap());
+    next.set_queue_next_avail(3);
+    next.set_queue_ready(true);
+    next.set_enabled(true);
+    next.set_kick(None);
+    bench.device.handle_event(0, EventSet::IN, std::slice::from_ref(&next), 0).unwrap();
+    assert_eq!((bench.used(), bench.disk.stats().flushes_total), (3, 3 + 1));
+}
+
 #[test]
 fn a_queue_that_is_off_is_left_alone() {
     let bench = bench();

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{assert_line, assert_refused, command, results, skip, zfold};
 use serde_json::Value;
-use zfold_testing::Random;
+use zfold_testing::{Random, executable};
 
 const PAGE: usize = 4096;
 
@@ -339,9 +339,8 @@ fn process_of_another_user_needs_permission() {
             return skip("process_of_another_user_needs_permission", "process 1 is this user's");
         }
         // The tests run as root, so they run the program as nobody, from where nobody can.
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_zfold"));
         let copy = std::env::temp_dir().join(format!("zfold-{}", std::process::id()));
-        std::fs::copy(program, &copy).expect("a copy of the program");
+        executable::copy(env!("CARGO_BIN_EXE_zfold"), &copy, "755");
         zfold = Command::new(&copy);
         zfold.args(["compare", "--pid", "1"]).uid(65534).gid(65534);
         let output = zfold.output().expect("the program starts");

@@ -3,18 +3,17 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use common::{assert_line, command};
 use serde_json::Value;
+use zfold_testing::executable;
 
 /// Makes a program that takes the place of Python; `has` says whether ipykernel is there.
 fn python(folder: &Path, has: bool) -> PathBuf {
     let path = folder.join(if has { "python-with" } else { "python-without" });
     let script = if has { "#!/bin/sh\necho /opt/bin/python\n" } else { "#!/bin/sh\nexit 1\n" };
-    std::fs::write(&path, script).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    executable::script(&path, script);
     path
 }
 

@@ -3,11 +3,11 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{assert_line, results};
+use zfold_testing::executable;
 
 /// Returns a folder for one test, with zfold in a folder `bin` of it and an empty one `path`.
 fn folder(test: &str) -> PathBuf {
@@ -22,9 +22,8 @@ fn folder(test: &str) -> PathBuf {
 
 /// Makes a zfold-lab that tells who it is and what it was given.
 fn program(folder: &Path, name: &str) {
-    let path = folder.join("zfold-lab");
-    fs::write(&path, format!("#!/bin/sh\necho {name} \"$#\" \"$@\"\nexit 7\n")).expect("written");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the mode of a file");
+    let text = format!("#!/bin/sh\necho {name} \"$#\" \"$@\"\nexit 7\n");
+    executable::script(&folder.join("zfold-lab"), &text);
 }
 
 /// Runs the zfold in a folder, with the folder `path` beside as its PATH.

@@ -6,6 +6,7 @@
 //! | [`wait`] | waiting for what another thread or process does |
 //! | [`mod@skip`] | what a test needs, and the line that says what is missing |
 //! | [`compiled`] | C programs, compiled when the test runs |
+//! | [`executable`] | programs that a test puts somewhere and then runs |
 //! | [`machines`] | cloud-hypervisor's side of a local migration, without a machine |
 //! | [`groups`] | control groups with a limit of memory |
 //! | [`output`] | how a program must end |
@@ -19,6 +20,7 @@
 #![allow(missing_docs, missing_debug_implementations, reason = "its users are tests")]
 
 pub mod compiled;
+pub mod executable;
 pub mod groups;
 pub mod machines;
 pub mod nbd;

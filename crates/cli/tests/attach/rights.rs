@@ -1,11 +1,10 @@
 //! What a manager does for whoever speaks in the place of its front: users get nothing from the
 //! capabilities of zfold's file, though they may execute it as they like.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
+use zfold_testing::executable;
 
 use crate::common::{assert_line, command, skip};
 use crate::granted::Granted;
@@ -45,8 +45,7 @@ impl Capable {
     /// Returns a copy of a program with the capability to trace.
     fn copy(&self, program: &str, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);
-        fs::copy(program, &copy).expect("a copy");
-        fs::set_permissions(&copy, Permissions::from_mode(0o755)).expect("its mode");
+        executable::copy(program, &copy, "755");
         // Where there is no setcap, it has none, which is noticed.
         let _ = Command::new("setcap").arg("cap_sys_ptrace+ep").arg(&copy).output();
         copy
@@ -129,8 +128,7 @@ fn a_setuid_program_under_a_limit_of_a_user_has_no_more_rights() {
     let test = "a_setuid_program_under_a_limit_of_a_user_has_no_more_rights";
     let Some(capable) = Capable::new(test) else { return };
     let id = capable.folder.path().join("id");
-    fs::copy("/usr/bin/id", &id).expect("a copy");
-    fs::set_permissions(&id, Permissions::from_mode(0o4755)).expect("its mode");
+    executable::copy("/usr/bin/id", &id, "4755");
     let alone = capable.user.command(id.to_str().expect("a path")).arg("-u").output();
     let alone = alone.expect("it starts");
     if alone.stdout != b"0\n" {
@@ -147,8 +145,7 @@ fn a_zfold_that_is_setuid_does_nothing() {
     let test = "a_zfold_that_is_setuid_does_nothing";
     let Some(capable) = Capable::new(test) else { return };
     let zfold = capable.folder.path().join("zfold");
-    fs::copy(env!("CARGO_BIN_EXE_zfold"), &zfold).expect("a copy");
-    fs::set_permissions(&zfold, Permissions::from_mode(0o4755)).expect("its mode");
+    executable::copy(env!("CARGO_BIN_EXE_zfold"), &zfold, "4755");
     let mut run = capable.user.command(zfold.to_str().expect("a path of letters"));
     let run = run.args(["run", "--limit", "64MiB", "--", "id", "-u"]).output().expect("it starts");
     assert_line(&run, 1, &["is setuid", "chmod u-s"]);

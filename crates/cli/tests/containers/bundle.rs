@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use zfold_testing::executable;
 
 use crate::common::skip;
 
@@ -148,9 +149,7 @@ impl Container {
         }
         // The program alone, where everybody may go, not the folder that it was built in.
         let copy = bundle.path().join("zfold");
-        fs::hard_link(program, &copy)
-            .or_else(|_| fs::copy(program, &copy).map(drop))
-            .expect("copied");
+        fs::hard_link(program, &copy).unwrap_or_else(|_| executable::copy(program, &copy, "755"));
         mounts.push(json!({ "destination": "/zfold/zfold", "type": "bind", "source": copy,
             "options": ["bind", "ro"] }));
         let mut namespaces = ["pid", "ipc", "uts", "mount", "network"].to_vec();

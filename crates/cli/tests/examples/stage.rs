@@ -1,7 +1,7 @@
 //! Where examples run: a folder, with what they name in it, a disk and a run.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
@@ -13,6 +13,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::{TempDir, tempdir};
 
+use zfold_testing::executable;
 use zfold_testing::machines::{self, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine};
 use zfold_testing::skip::{has_program, skip};
 
@@ -100,11 +101,11 @@ impl Stage {
             program(&at("programs").join(name), script);
         }
         for name in ["batch", "simulation", "train"] {
-            fs::copy(at("programs").join(name), at(name)).expect("copied");
+            executable::copy(at("programs").join(name), &at(name), "755");
         }
-        fs::copy(at("programs/test-it"), at("test")).expect("copied");
+        executable::copy(at("programs/test-it"), &at("test"), "755");
         program(&at("venv/bin/python"), "echo \"$0\"");
-        fs::copy(at("venv/bin/python"), at("programs/python3")).expect("copied");
+        executable::copy(at("venv/bin/python"), &at("programs/python3"), "755");
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zfold"), at("programs/zfold"))
             .expect("a link");
         for name in FILES {
@@ -336,9 +337,7 @@ fn started(mut shell: Command) -> (Running, String) {
 
 /// Makes a program of a script.
 fn program(path: &Path, script: &str) {
-    let mut file = fs::File::create(path).expect("a file");
-    writeln!(file, "#!/bin/sh\n{script}").expect("written");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+    executable::script(path, &format!("#!/bin/sh\n{script}\n"));
 }
 
 /// Writes a certificate, its key, and the same certificate as an authority.

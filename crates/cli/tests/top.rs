@@ -12,7 +12,7 @@ use common::{assert_line, command, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
-use zfold_testing::wait_until;
+use zfold_testing::{wait_for, wait_until};
 
 fn at(runtime: &Path, arguments: &[&str]) -> Command {
     let mut command = command(arguments);
@@ -111,13 +111,15 @@ fn a_run_under_load_has_rates() {
     let line = ["run", "--limit", "24MiB", "--", "python3", "-c", WORKLOAD];
     let (run, said) = start(at(runtime.path(), &line));
     assert_eq!(said, "ready");
-    let output = at(runtime.path(), &["top", "--once", "--json"]).output().expect("it starts");
-    let document = document(&output.stdout);
-    let found = &document["runs"][0];
+    // On a busy machine a look may fall into a time without work.
+    let found = wait_for(|| {
+        let output = at(runtime.path(), &["top", "--once", "--json"]).output().expect("it starts");
+        let found = document(&output.stdout)["runs"][0].take();
+        let names = ["faults_per_second", "evictions_per_second", "ratio", "recent_fault_p99_ns"];
+        let has = |name| found[name].as_f64().is_some_and(|value| value > 0.0);
+        if names.into_iter().all(has) { Ok(found) } else { Err(found) }
+    });
     assert_eq!(found["pid"], run.0.id());
-    for name in ["faults_per_second", "evictions_per_second", "ratio", "recent_fault_p99_ns"] {
-        assert!(found[name].as_f64().is_some_and(|value| value > 0.0), "{name}: {found}");
-    }
     assert!(found["recent_fault_p50_ns"].as_u64() <= found["recent_fault_p99_ns"].as_u64());
     assert!(found.get("fault_histogram_ns").is_none(), "{found}");
     let mut watch = at(runtime.path(), &["stat", "--pid", &run.0.id().to_string()]);
@@ -223,8 +225,10 @@ fn a_terminal_that_goes_ends_the_view() {
     terminal.wait_for(&disk.0.id().to_string());
     terminal.shell.kill().expect("it runs");
     terminal.shell.wait().expect("it ends");
+    // Who takes the place of its parent may not wait for it.
     wait_until(format_args!("process {process} has ended"), || {
-        !Path::new("/proc").join(&process).exists()
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
     });
 }
 
@@ -232,7 +236,7 @@ fn a_terminal_that_goes_ends_the_view() {
 /// kernel keeps for it; and it would be asked for a second.
 #[test]
 fn what_was_stopped_holds_up_nobody() {
-    const STOPPED: usize = 24;
+    const STOPPED: u64 = 60;
     let (runtime, disk) = disk();
     let folder = runtime.path().join("zfold");
     let stopped: Vec<_> = (1..=STOPPED)
@@ -251,7 +255,8 @@ fn what_was_stopped_holds_up_nobody() {
         let mut child = Running(at(runtime.path(), words).stdout(Stdio::piped()).spawn().unwrap());
         wait_until("it ends", || child.0.try_wait().expect("a child").is_some());
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(STOPPED as u64 / 2), "{words:?}: {took:?}");
+        // One after another, each would be waited for.
+        assert!(took < Duration::from_secs(STOPPED), "{words:?}: {took:?}");
         let mut text = String::new();
         child.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
         let shown = text.contains(&disk.0.id().to_string());

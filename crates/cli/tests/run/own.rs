@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::tempdir;
 use zfold_compare::proc;
 use zfold_testing::groups::Group;
 use zfold_testing::skip::{has_program, is_root};
+use zfold_testing::wait_for;
 
 use crate::common::{command, skip};
 use crate::runs::{Ended, can_manage, manager_of, text};
@@ -57,18 +57,19 @@ fn judge(limit: &str, mib: u64, wrap: impl Fn(&Command) -> Command) {
     let pid = run.0.id().to_string();
     let mut pause = command(&["ctl", "--pid", &pid, "pause"]);
     assert!(pause.env("XDG_RUNTIME_DIR", runtime.path()).status().expect("it starts").success());
-    // For more than a second nothing changes, so what was looked at last is what there is.
-    std::thread::sleep(Duration::from_millis(2500));
-    let state = state(runtime.path(), &pid);
-    let bytes = |name: &str| state[name].as_u64().unwrap_or_else(|| panic!("no {name}: {state}"));
     let manager = manager_of(run.0.id()).expect("a manager");
-    let rollup = fs::read_to_string(format!("/proc/{manager}/smaps_rollup")).expect("root may");
-    let anonymous = proc::bytes(&rollup, "Anonymous:").expect("a size");
-    let own = anonymous.saturating_sub(bytes("stored_bytes") + bytes("waiting_bytes"));
-    assert!(bytes("stored_bytes") > 4 << 20, "{limit}: little has left: {state}");
-    assert!(own <= MOST, "{limit}: {own} of {anonymous} bytes, {state}");
-    let told = bytes("own_bytes");
-    assert!(told.abs_diff(own) <= 256 << 10, "{limit}: {own} bytes, {told} are told, {state}");
+    // It goes on a little after the pause, and looks at what it has now and then.
+    wait_for(|| {
+        let state = state(runtime.path(), &pid);
+        let bytes = |name| state[name].as_u64().unwrap_or_else(|| panic!("no {name}: {state}"));
+        let rollup = fs::read_to_string(format!("/proc/{manager}/smaps_rollup")).expect("of root");
+        let anonymous = proc::bytes(&rollup, "Anonymous:").expect("a size");
+        let own = anonymous.saturating_sub(bytes("stored_bytes") + bytes("waiting_bytes"));
+        let has_left = bytes("stored_bytes") > 4 << 20;
+        let is_told = bytes("own_bytes").abs_diff(own) <= 256 << 10;
+        let is_right = has_left && own <= MOST && is_told;
+        is_right.then_some(()).ok_or(format!("{limit}: {own} of {anonymous} bytes, {state}"))
+    });
     assert!(run.0.try_wait().expect("a status").is_none(), "{limit}: it found a wrong byte");
 }
 

@@ -76,7 +76,7 @@ fn a_root_that_nobody_can_enter_hinders_nothing() {
     if !can_manage(test) {
         return;
     }
-    let line = ["timeout", "60", "unshare", "--user", "--map-root-user", "python3", "-c", NOWHERE];
+    let line = ["timeout", "600", "unshare", "--user", "--map-root-user", "python3", "-c", NOWHERE];
     let alone = Command::new(line[0]).args(&line[1..]).output();
     if !alone.is_ok_and(|output| output.stdout == b"0 True\n") {
         return skip(test, "no user namespaces, no python3, or its /proc has no fdinfo");
@@ -212,7 +212,7 @@ fn a_browser_with_its_own_sandbox_shows_its_page() {
     let folder = user.folder();
     // Its sandbox refuses root, and it is given up if it does not end.
     let browse = |command: &mut Command| -> Option<Output> {
-        command.args(["timeout", "-s", "KILL", "120", "chromium", "--headless", "--disable-gpu"]);
+        command.args(["timeout", "-s", "KILL", "600", "chromium", "--headless", "--disable-gpu"]);
         command.args(["--no-first-run", "--dump-dom", &serve()]).env("HOME", folder.path());
         command.env("XDG_RUNTIME_DIR", folder.path()).current_dir(folder.path()).output().ok()
     };

@@ -133,12 +133,14 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
             (&listed["runs"][0]["pid"], &listed["runs"][0]["limit_bytes"]),
             (&pid.parse::<u64>().expect("a number").into(), &(48 << 20).into())
         );
-        let top = place.json(&["top", "--once", "--json"]);
-        assert!(top["runs"][0]["faults_per_second"].as_f64() > Some(0.0), "{top}");
+        wait_until("faults are seen", || {
+            let top = place.json(&["top", "--once", "--json"]);
+            top["runs"][0]["faults_per_second"].as_f64() > Some(0.0)
+        });
         let before = served.load(Ordering::Relaxed);
         set("96MiB");
         wait_until("the new limit is used", || resident() > 60 << 20);
-        assert!(served.load(Ordering::Relaxed) > before, "clients were served meanwhile");
+        wait_until("clients are served", || served.load(Ordering::Relaxed) > before);
         drop(end);
     });
     let state = place.json(&["ctl", "--json", "--pid", &pid, "stat"]);

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use zfold_run::HELPER_AT;
 
 use crate::common::skip;
+use crate::needs::sized;
 use crate::trial::{Ended, MISSING, limited, program};
 
 /// With this limit a program has its helper before its first instruction.
@@ -122,17 +123,19 @@ fn calls_from_the_helpers_page_are_like_others() {
 
 #[test]
 fn a_helper_that_never_answers_holds_up_nobody_else() {
-    assert_right("a_helper_that_never_answers_holds_up_nobody_else", "hang", &["spin"]);
+    // Who only burns processor time is waited for less long than who may have a reason.
+    let seconds = sized("60", "8");
+    assert_right("a_helper_that_never_answers_holds_up_nobody_else", "hang", &["spin", seconds]);
 }
 
 #[test]
 fn a_helper_that_ends_harms_nobody_else() {
-    assert_right("a_helper_that_ends_harms_nobody_else", "hang", &["exit"]);
+    assert_right("a_helper_that_ends_harms_nobody_else", "hang", &["exit", "60"]);
 }
 
 #[test]
 fn a_helper_without_its_memory_harms_nobody_else() {
-    assert_right("a_helper_without_its_memory_harms_nobody_else", "hang", &["unmap"]);
+    assert_right("a_helper_without_its_memory_harms_nobody_else", "hang", &["unmap", "60"]);
 }
 
 /// A control group that can be frozen. What is left in it ends with this.

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{command, skip};
+use crate::needs::ready_for_long;
 use crate::trial::program;
 
 /// How often it is measured until it is right.
@@ -37,6 +38,9 @@ fn cost(program: &Path, children: u32) -> Duration {
 #[test]
 fn a_child_among_many_costs_little_more_than_one_among_few() {
     let test = "a_child_among_many_costs_little_more_than_one_among_few";
+    if !ready_for_long(test, &["cc"]) {
+        return;
+    }
     let Some(compiled) = program(test, "crowd") else { return };
     // Four times as many: about four times the work, where it was ten to thirty times. What others
     // do meanwhile changes a measurement by much, always for the worse.

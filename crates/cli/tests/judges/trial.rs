@@ -15,9 +15,9 @@ use zfold_testing::compiled::{Compiled, compile};
 use crate::common::{self, read_report, skip};
 use crate::needs::ready;
 
-/// How long a run may take: several times what the longest takes on a busy machine, that of 800
+/// How long a run may take: many times what the longest takes on a busy machine, that of 800
 /// children (2 to 20 s).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The exit status of a program that is not let do its work; its last line says by what.
 pub(crate) const MISSING: Option<i32> = Some(77);

@@ -5,7 +5,7 @@
  */
 #include "common.h"
 
-#define SECONDS 3
+#define SECONDS 10
 
 int main(int argc, char **argv) {
     size_t bytes = (argc > 1 ? atoi(argv[1]) : 4) * MIB, bad = 0;

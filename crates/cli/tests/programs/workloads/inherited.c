@@ -55,9 +55,8 @@ int main(int count, char **words) {
             _exit(child(shared, i, until[0]));
         }
     }
-    sleep(1);
     /* Much longer than it takes. */
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 6000; i++) {
         sum = anonymous_kib(getpid());
         for (int k = 0; k < CHILDREN; k++) sum += anonymous_kib(children[k]);
         if (sum >> 10 <= most) break;

@@ -34,7 +34,7 @@ int main(int count, char **words) {
     for (int i = 0; i < PIECES; i++)
         if (mprotect(pieces[i], PIECE, PROT_READ | PROT_WRITE)) return 2;
     /* Much longer than it takes. */
-    for (int i = 0; i < 2000 && own_mib() > most; i++) usleep(10000);
+    for (int i = 0; i < 12000 && own_mib() > most; i++) usleep(10000);
     printf("in use: %ld MiB\n", own_mib());
     for (int i = 0; i < PIECES; i++)
         for (size_t at = 0; at < PIECE; at += 8)

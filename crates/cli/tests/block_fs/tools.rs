@@ -12,7 +12,7 @@ use zfold_testing::skip::{is_root, skip};
 use zfold_testing::wait_until;
 
 /// How long a program may take.
-const PROGRAM_SECONDS_MAX: u64 = 240;
+const PROGRAM_SECONDS_MAX: u64 = 600;
 
 /// Returns for how many seconds a part runs that has no end of its own.
 pub(crate) fn seconds() -> u64 {

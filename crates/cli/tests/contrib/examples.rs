@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
+use zfold_testing::wait::PATIENCE;
 
 use crate::common::{skip, zfold};
 use crate::contrib;
@@ -123,7 +123,7 @@ fn a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped() {
     assert_eq!(words.next(), Some("/usr/bin/zfold"));
     let folder = tempdir().expect("a folder");
     let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
-    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
     let mut service = Command::new(env!("CARGO_BIN_EXE_zfold"));
     // Its configuration is the package's, which need not be here.
     service.args(words.filter(|word| *word != "/etc/redis/redis.conf"));

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use serde_json::Value;
 use tempfile::tempdir;
 use zfold_testing::nbd::protocol::error::ENOSPC;
+use zfold_testing::wait_until;
 
 use crate::common::assert_line;
 use crate::server::{Server, noise, page, text, zfold};
@@ -107,10 +108,7 @@ fn a_device_grows_is_saved_trained_on_and_reset() {
     assert_line(&server.ctl(&["reset"]), 1, &["in use", "NBD client"]);
     drop(client);
     // The server notices a moment later.
-    let mut tries = 0;
-    while number(&server.stat()["nbd"], "connections") > 0 && tries < 1000 {
-        tries += 1;
-    }
+    wait_until("it has gone", || number(&server.stat()["nbd"], "connections") == 0);
     assert_eq!(server.ask(&["reset"])["pages_dropped"], 1024);
     assert_eq!(server.ask(&["shutdown"])["stopping"], true);
     assert_eq!(server.ended().0, Some(0));
@@ -238,14 +236,10 @@ fn control_and_metrics_bear_hostile_clients() {
     // Many that say nothing take all places, and give them back when they leave.
     let silent: Vec<_> = (0..64).filter_map(|_| UnixStream::connect(&metrics).ok()).collect();
     drop(silent);
-    let served = || {
+    wait_until("another is served", || {
         let got = talk(&metrics, b"GET /metrics HTTP/1.1\r\n\r\n");
         got.starts_with("HTTP/1.1 200 OK\r\n")
-    };
-    assert!((0..1000).any(|_| served() || {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        false
-    }));
+    });
     let target = ["ctl", "--control", text(&control), "get"];
     let output = zfold(runtime.path(), &target).output().expect("the program starts");
     assert!(output.status.success());

@@ -5,17 +5,14 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use zfold_testing::nbd::Plain as Client;
+use zfold_testing::wait::PATIENCE;
 use zfold_testing::{Random, random};
 
 use crate::common;
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
 pub(crate) struct Server {

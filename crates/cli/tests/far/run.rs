@@ -13,8 +13,8 @@ use crate::runs::{can_manage, text};
 use crate::sort::Sort;
 
 /// How long a page is waited for (30 s), and then the last words to the server (12 s at most), and
-/// more on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(2 * 30);
+/// much more on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(8 * 30);
 
 /// A run most of whose pages are elsewhere.
 const SORT_LIMITS: [&str; 5] = ["run", "--limit", "16MiB", "--store-limit", "8MiB"];

@@ -35,6 +35,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub whole: bool,
     /// Memory that may be closed; all memory, except in tests that are their own program.
     pub window: Pages,
+    /// The tree is being ended.
+    pub is_ending: AtomicBool,
 }
 
 impl Shared {
@@ -121,9 +124,21 @@ impl Shared {
         self.watcher.call();
     }
 
+    /// Ends the tree.
+    pub(crate) fn end(&self, why: String) {
+        // Relaxed: whoever waits for a page looks again and again.
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.tracing.end(why);
+    }
+
     /// Ends the tree because a page cannot be loaded.
     pub(crate) fn end_load(&self, error: &LoadError) {
-        self.tracing.end(format!("cannot restore a page of the program: {error}"));
+        self.end(format!("cannot restore a page of the program: {error}"));
+    }
+
+    /// Returns whether the tree is being ended: some pages may never come.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Ends a helper that has failed or is late, unless it has ended. Returns whether it has ended,

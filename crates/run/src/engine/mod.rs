@@ -101,6 +101,7 @@ impl Engine {
             strangers: Signal::default(),
             compressors: Signal::default(),
             window: options.window,
+            is_ending: AtomicBool::new(false),
         });
         // Its threads end when it is dropped, also if one cannot be started.
         let mut engine = Self { shared, paused: AtomicBool::new(false), threads: Vec::new() };

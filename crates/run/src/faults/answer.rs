@@ -258,7 +258,7 @@ fn fill(
         Some(Refused::Again) => return Outcome::Again,
         Some(Refused::Exists) => space.found(page, released),
         Some(Refused::NoMemory) => {
-            shared.tracing.end("the system has no memory for a page of the program".to_owned());
+            shared.end("the system has no memory for a page of the program".to_owned());
         }
         Some(Refused::Elsewhere | Refused::Gone) | None => {}
     }
@@ -424,7 +424,7 @@ impl Ahead<'_> {
     }
 }
 
-/// Brings in a page even if there is no room; returns once it is present, or never will be.
+/// Brings in a page even if there is no room; returns once it is present, or may never be.
 pub(crate) fn bring_in(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -432,7 +432,7 @@ pub(crate) fn bring_in(
     answers: &mut Answers,
 ) {
     let mut tried = false;
-    while !managed.is_dead() {
+    while !managed.is_dead() && !shared.is_ending() {
         if std::mem::replace(&mut tried, true) {
             forget_if_astray(shared, managed, page, &mut answers.told);
         }

@@ -124,7 +124,7 @@ fn pages(range: &std::ops::Range<usize>) -> Pages {
 /// Stores the pages that the swap cache has of a space, before a child shares them.
 pub(crate) fn flush(shared: &Shared, id: SpaceId, space: &mut Held<'_>) {
     if let Err(why) = shared.cold.flush(id, space) {
-        shared.tracing.end(why);
+        shared.end(why);
     }
 }
 

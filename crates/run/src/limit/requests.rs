@@ -24,9 +24,11 @@ use crate::sys::procmap::within;
 use crate::sys::remote;
 use zfold_uffd::page::page_len;
 
-/// Does the work, and lets the thread continue.
+/// Does the work, and lets the thread continue. In a tree that is being ended only its end goes on:
+/// something else might see pages that did not come as zeros.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let Work { managed, task, ticket } = work;
+    let is_end = matches!(task, Task::End { .. });
     let thread = ticket.map_or(0, |ticket| ticket.thread);
     match task {
         Task::Request(request) => requested(shared, &managed, request, thread, answers),
@@ -46,7 +48,9 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
         }
         Task::Gone => bury(shared, &managed),
     }
-    if let Some(ticket) = ticket {
+    if let Some(ticket) = ticket
+        && (is_end || !shared.is_ending())
+    {
         shared.tracing.go_on(ticket);
     }
 }
@@ -214,7 +218,7 @@ fn bring_back<'a>(
     answers: &mut Answers,
 ) -> Option<Held<'a>> {
     let mut from = pages.start;
-    while !managed.is_dead() {
+    while !managed.is_dead() && !shared.is_ending() {
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
         let away = |pages: &Pages| {
@@ -297,7 +301,7 @@ fn born(
     match mappings(child.pid()) {
         Ok(mappings) => mappings.into_iter().for_each(|mapping| mapped.insert(mapping.pages)),
         Err(error) if !is_gone(&error) => {
-            shared.tracing.end(format!("the mappings of a child of fork cannot be read: {error}"));
+            shared.end(format!("the mappings of a child of fork cannot be read: {error}"));
         }
         Err(_) => {}
     }
@@ -316,7 +320,7 @@ fn born(
     set_access(child, &mut attached);
     if let Err(error) = Helper::new(attached).map(|helper| child.set_helper(helper)) {
         answer_told(shared, parent, answers);
-        return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
+        return shared.end(format!("a child of fork cannot be managed: {error}"));
     }
     let access = child.access().expect("set just now");
     copy.set_helpers(child.lock().helpers().clone());
@@ -324,7 +328,7 @@ fn born(
     for part in closed.iter() {
         if let Err(error) = access.register(&part) {
             if !is_gone(&error) {
-                shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
+                shared.end(format!("a child of fork cannot be managed: {error}"));
             }
             answers.told.released.extend(copy.forget(&part));
         }

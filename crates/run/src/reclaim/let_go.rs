@@ -91,7 +91,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
 /// ([`Starving::turn`](crate::cold::starving::Starving::turn)).
 fn starve(shared: &Shared, turn: u64, why: String) {
     if shared.whole {
-        return shared.tracing.end(why);
+        return shared.end(why);
     }
     lock(&shared.cold.starving).want(turn, why);
     shared.evictor.call();

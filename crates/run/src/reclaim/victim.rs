@@ -44,7 +44,7 @@ impl Evictor {
                     lock(&shared.cold.starving).chosen(victim.id);
                     shared.tracing.end_victim(victim.id, why);
                 }
-                None => shared.tracing.end(why),
+                None => shared.end(why),
             }
         }
         let waits = lock(&shared.cold.starving).is_waiting();

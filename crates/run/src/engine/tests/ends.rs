@@ -5,8 +5,14 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use zfold_pool::PoolOptions;
+use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
+use zfold_store::{BackingOptions, CodecKind, Selection, Store, StoreOptions};
+use zfold_testing::wait_until;
+
 use super::*;
 use crate::link::Ending;
+use crate::options::page_size;
 use crate::spaces::access::Access;
 use crate::sys::process::is_there;
 
@@ -98,6 +104,44 @@ fn the_page_of_a_thread_number_is_there_until_the_thread_is_gone() {
     idle.end();
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();
+}
+
+/// Otherwise the tree would never end: the thread of which nobody can restore a page is killed, and
+/// its end waits for another one.
+#[test]
+fn in_a_tree_that_is_being_ended_threads_end_without_their_pages() {
+    let Some(uffd) = uffd("in_a_tree_that_is_being_ended") else { return };
+    let backing = FaultyBacking::new(MemoryBacking::new(8 << 20), Faults::default(), 1);
+    let backing = Arc::new(backing);
+    let pool = zfold_pool::create("ends", &PoolOptions::default().with_page_size(page_size()));
+    let options = StoreOptions::new(1 << 12, CodecKind::Lz4.into());
+    let options = options.with_backing(BackingOptions::new(Arc::clone(&backing) as _));
+    let store = Arc::new(Store::new(pool.unwrap(), &options).unwrap());
+    let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
+    let kept = Resting::Together(resting);
+    let world = World::before(Some(Arc::clone(&store)), 16 * MIB, kept);
+    world.attach(uffd);
+    let memory = world.map(MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    world.page_out(&memory);
+    wait_until("all pages are elsewhere", || {
+        store.writeback(&Selection::All, None).unwrap();
+        store.stats().backed_pages == pages(&memory).count() as u64
+    });
+    backing.set(Faults::default().with(Fault::ReadError, 1000));
+
+    let idle = Idle::new();
+    let (number, head) = (Some(memory.start + 64), Some(memory.start + 9 * page_len()));
+    assert!(!world.ends(idle.tid, number, head), "it was told that all is there");
+    assert!(lock(&world.asked.end)[0].contains("cannot restore a page"));
+    // Something else that needs such a page does not go on.
+    let ticket = Ticket { thread: idle.tid, turn: u64::MAX };
+    let fork = Request::Fork { number_at: Some(memory.start + 64) };
+    assert!(!world.engine.request(world.space, fork, ticket));
+    assert!(!world.ends(idle.tid, number, head));
+    assert!(!lock(&world.asked.gone_on).contains(&ticket));
+    idle.end();
+    backing.set(Faults::default());
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::figures::Figures;
 use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::spaces::managed::lock;
 use crate::sys::tests as sys;
+use zfold_store::Store;
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Pagemap, Uffd};
 
@@ -215,13 +216,18 @@ impl World {
     }
 
     fn unattached(limit: usize, resting: Resting) -> Self {
+        Self::before(None, limit, resting)
+    }
+
+    /// The same before a store.
+    fn before(store: Option<Arc<Store>>, limit: usize, resting: Resting) -> Self {
         let window = sys::window(1 << 32);
         // The staging lies outside: it is not the program's.
         let staging = sys::window(1 << 32);
         let staging = staging.start..staging.start + STAGING + 16 * page_len() + 2 * OTHER;
         let asked = Arc::new(Asked::default());
         let mut options = EngineOptions::new(limit as u64);
-        options.window = pages_of(&window);
+        (options.window, options.store) = (pages_of(&window), store);
         let engine = Engine::start(options, Arc::clone(&asked) as _).unwrap();
         let pid = std::process::id() as i32;
         let space = engine.exec(pid);

@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zfold_testing::wait::PATIENCE;
+
 use super::*;
 use crate::faults::answer::Answers;
 use crate::limit::close::close;
@@ -59,7 +61,7 @@ fn what_is_given_up_while_it_is_being_closed_stays_away() {
                 *lock(now) = memory.clone();
                 let since = Instant::now();
                 while watched.load(Ordering::Acquire) != memory.start {
-                    assert!(since.elapsed() < Duration::from_secs(30), "it is not closed");
+                    assert!(since.elapsed() < PATIENCE, "it is not closed");
                     thread::yield_now();
                 }
                 world.discard(&memory, libc::MADV_DONTNEED);

@@ -2,18 +2,16 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 
 /// Waits until so much is resident at most, while nobody touches anything.
 fn wait_until_resident(world: &World, most: usize) {
-    let began = Instant::now();
-    while world.resident() > most {
-        let stats = world.stats();
-        assert!(began.elapsed() < Duration::from_secs(20), "{}: {stats:?}", world.resident());
-        thread::sleep(Duration::from_millis(5));
-    }
+    zfold_testing::wait_for(|| match world.resident() {
+        resident if resident <= most => Ok(()),
+        resident => Err((resident, world.stats())),
+    });
 }
 
 /// Fills memory, more than the limit, and makes it such that it cannot leave, piece by piece,

@@ -44,6 +44,8 @@ fn faults_wait_for_another_helper() {
             break;
         }
     }
-    assert!(in_time > 0, "the machine is too busy for this test");
     world.check();
+    if in_time == 0 {
+        zfold_testing::skip(test, "the machine is too busy");
+    }
 }

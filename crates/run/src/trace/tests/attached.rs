@@ -384,11 +384,7 @@ fn disturb(witness: &Witness, handle: &Handle, ended: &AtomicBool) -> usize {
             // One on its way to its end is there for a moment.
             let moves = |tid| !matches!(proc::state(tid), Some('t' | 'Z' | 'X') | None);
             let moving = || witness.threads(space).into_iter().filter(|&tid| moves(tid)).count();
-            let is_still = (0..500).any(|_| {
-                thread::sleep(Duration::from_millis(1));
-                moving() == 0
-            });
-            assert!(is_still, "{} threads move", moving());
+            zfold_testing::wait_until("no thread moves", || moving() == 0);
         }
         handle.stand(space, turn, false);
         thread::sleep(Duration::from_micros(300));

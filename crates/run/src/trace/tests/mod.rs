@@ -22,7 +22,7 @@ use witness::Witness;
 use zfold_testing::skip;
 
 /// Longer than any of these programs takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The programs of `tracee.c`, compiled once; `None` if there is no compiler. The second is static.
 struct Programs {

@@ -113,7 +113,7 @@ fn run(
 ) -> Result<ToFront, Failure> {
     let cannot = |what: &'static str| move |error: io::Error| failed(what, &error);
     fail_loudly(socket.try_clone().map_err(cannot("copy a descriptor"))?);
-    let own = Arc::new(Own::default());
+    let own = Arc::new(Own::new());
     let rest = Arc::new(Rest::default());
     note_signals(Arc::clone(&own), Arc::clone(&rest)).map_err(cannot("handle signals"))?;
 

@@ -20,6 +20,11 @@ const KEPT: [i32; 14] = [
 const STANDARD_MAX: i32 = 31;
 const REAL_TIME_MAX: i32 = 64;
 
+/// Returns all signals that are the program's.
+pub(super) fn passed() -> impl Iterator<Item = i32> {
+    (1..=REAL_TIME_MAX).filter(|signal| !KEPT.contains(signal))
+}
+
 /// Catches all signals that are the program's from now on, and these.
 ///
 /// # Errors
@@ -27,7 +32,7 @@ const REAL_TIME_MAX: i32 = 64;
 pub(super) fn catch(also: &[i32]) -> io::Result<Signals> {
     let signals = Signals::new(also)?;
     let handle = signals.handle();
-    for signal in (1..=REAL_TIME_MAX).filter(|signal| !KEPT.contains(signal)) {
+    for signal in passed() {
         let caught = handle.add_signal(signal);
         if signal <= STANDARD_MAX {
             caught?;

@@ -21,6 +21,7 @@ use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
 use zfold_disk::nbd::{Address, Export, Listener, NbdOptions, NbdServer};
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
 use zfold_testing::Random;
+use zfold_testing::wait::PATIENCE;
 
 const CLIENTS: u64 = 8;
 /// Pages of which a client knows every byte.
@@ -43,7 +44,7 @@ impl Drop for Hostile<'_> {
 fn work(path: &Path, n: u64, begun: &AtomicUsize, hostile: &AtomicUsize) {
     let mut numbers = Random::new(n);
     let stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut client = Client::greet(stream);
     client.structured();
     client.go("");
@@ -79,7 +80,7 @@ fn work(path: &Path, n: u64, begun: &AtomicUsize, hostile: &AtomicUsize) {
 /// Connects, says something that a sound client does not, and lets some time pass before it leaves.
 fn misbehave(path: &Path, numbers: &mut Random, kept: &mut VecDeque<UnixStream>) {
     let mut stream = UnixStream::connect(path).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let flags = [0, 0, 0, 3];
     let option = |option: u32, data: &[u8]| {
         let head = [&b"IHAVEOPT"[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes()];
@@ -152,7 +153,7 @@ fn eight_clients_lose_nothing_to_hostile_clients_and_guests() {
         // Each is a client before anyone could take the place of its handshake.
         let begin = Instant::now();
         while begun.load(Ordering::Relaxed) < CLIENTS as usize {
-            assert!(begin.elapsed() < Duration::from_secs(60), "clients without an answer");
+            assert!(begin.elapsed() < PATIENCE, "clients without an answer");
             thread::yield_now();
         }
         scope.spawn(move || {
@@ -172,6 +173,6 @@ fn eight_clients_lose_nothing_to_hostile_clients_and_guests() {
     let last = CLIENTS * PAGES * PAGE / 512;
     assert_eq!(guest.request(VIRTIO_BLK_T_OUT, last, &[1; 512]).0, 0);
     drop(frontend);
-    assert!(server.shutdown(Duration::from_secs(60)));
+    assert!(server.shutdown(PATIENCE));
     disk.store().check();
 }

@@ -438,7 +438,7 @@ fn shutdown_answers_what_was_received_and_closes() {
     let mut busy = served.ready();
     let mut greeted = served.client();
     assert_eq!(busy.write(0, 0, &[1; 100]), 0);
-    assert!(served.server.shutdown(Duration::from_secs(60)));
+    assert!(served.server.shutdown(PATIENCE));
     busy.assert_closed();
     greeted.assert_closed();
     Client { stream: served.connect(), next_cookie: 1 }.assert_closed();

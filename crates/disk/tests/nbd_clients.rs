@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::*;
 use zfold_disk::Disk;
@@ -44,7 +43,7 @@ impl OnSocket {
 
 impl Drop for OnSocket {
     fn drop(&mut self) {
-        let drained = self.server.shutdown(Duration::from_secs(60));
+        let drained = self.server.shutdown(PATIENCE);
         assert!(drained || std::thread::panicking());
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use client::*;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
@@ -60,7 +60,7 @@ fn a_server_over_both_sockets() {
     assert_eq!(two.read(0, 100, 15), Ok(b"through the one".to_vec()));
     assert_eq!(server.stats().connections, 2);
 
-    assert!(server.shutdown(Duration::from_secs(60)));
+    assert!(server.shutdown(PATIENCE));
     one.assert_closed();
     two.assert_closed();
     assert!(!path.exists());
@@ -148,8 +148,8 @@ fn what_is_inherited_is_found() {
     assert!(found.is_empty());
     let begin = Instant::now();
     while server.stats().requests_total == 0 || server.stats().connections > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "a client comes and goes");
+        assert!(begin.elapsed() < PATIENCE, "a client comes and goes");
         std::thread::yield_now();
     }
-    assert!(server.shutdown(Duration::from_secs(60)));
+    assert!(server.shutdown(PATIENCE));
 }

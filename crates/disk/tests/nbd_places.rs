@@ -48,7 +48,7 @@ impl Tcp {
         let server = SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port);
         rustix::net::connect(&socket, &server).unwrap();
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client::greet(stream)
     }
 
@@ -95,7 +95,7 @@ fn clients_beyond_the_limit_are_told_so_and_may_try_again() {
     drop(second);
     let begin = Instant::now();
     while served.server.stats().connections > 2 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "two of four have left");
+        assert!(begin.elapsed() < PATIENCE, "two of four have left");
         std::thread::yield_now();
     }
     third.go("");
@@ -120,7 +120,7 @@ fn the_client_that_is_idle_longest_gives_way() {
     }
     let stats = tcp.server.stats();
     assert_eq!((stats.gave_way_total, stats.refused_total), (1, 0));
-    assert!(tcp.server.shutdown(Duration::from_secs(60)));
+    assert!(tcp.server.shutdown(PATIENCE));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn handshakes_of_the_address_that_has_most_give_way() {
     many.drain(..3).for_each(|mut oldest| oldest.assert_closed());
     assert_heard(&mut lone);
     many.iter_mut().chain(&mut newcomers).for_each(assert_heard);
-    assert!(tcp.server.shutdown(Duration::from_secs(60)));
+    assert!(tcp.server.shutdown(PATIENCE));
 }
 
 #[test]
@@ -166,5 +166,5 @@ fn an_address_with_many_clients_takes_no_place_of_one_with_few() {
     for client in [&mut lone, &mut another, &mut newcomer] {
         assert_eq!(client.simple(FLUSH, 0, 0, 0), 0);
     }
-    assert!(tcp.server.shutdown(Duration::from_secs(60)));
+    assert!(tcp.server.shutdown(PATIENCE));
 }

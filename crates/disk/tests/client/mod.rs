@@ -5,7 +5,6 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use zfold_disk::nbd::{Export, NbdOptions, NbdServer, NbdStats};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
@@ -18,11 +17,9 @@ pub use zfold_testing::nbd::protocol::reply::{
 };
 pub use zfold_testing::nbd::protocol::{command::*, command_flag::*, error::*, option::*};
 pub use zfold_testing::skip::{has_loopback, skip};
+pub use zfold_testing::wait::PATIENCE;
 
 pub const PAGE: u64 = 4096;
-
-/// Longer than anything a sound server takes, and shorter than a test's patience.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn disk(pages: u64) -> Arc<Disk> {
     limited_disk(pages, None)

@@ -34,7 +34,7 @@ pub(crate) const REQUEST: u64 = 0x10_0000;
 /// Bytes from one request to the next, where there are several.
 const SLOT: u64 = 0x4000;
 /// Longer than anything here takes on the busiest machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Server {
     pub(crate) disk: Arc<Disk>,

@@ -19,7 +19,7 @@ const MEMORY: u64 = 1 << 20;
 /// Where the monitor says that it has the memory.
 const USER: u64 = 0x7F00_0000_0000;
 /// Longer than a sound server takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a byte of a payload, or a place in memory, stands for.
 const VALUES: [u64; 32] = [

@@ -10,7 +10,7 @@ use super::*;
 fn wait_until_resident(world: &World, most: usize) {
     zfold_testing::wait_for(|| match world.resident() {
         resident if resident <= most => Ok(()),
-        resident => Err((resident, world.stats())),
+        resident => Err(Box::new((resident, world.stats()))),
     });
 }
 

@@ -177,7 +177,6 @@ mod models {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::spin::tests::wait_for;
 
     #[test]
     fn writers_are_alone_among_many_readers() {
@@ -210,16 +209,13 @@ mod tests {
         lock.watch(true);
         drop((lock.read(), ()));
         drop(lock.write());
-        let comes = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let guard = lock.write();
-            let waiter = scope.spawn(|| {
-                comes.store(true, Ordering::Relaxed);
-                drop(lock.read());
-            });
-            wait_for(&comes);
+            let guard = lock.read();
+            scope.spawn(|| drop(lock.write()));
+            while lock.state.load(Ordering::Relaxed) & WRITER_WAITS == 0 {
+                std::thread::yield_now();
+            }
             drop(guard);
-            waiter.join().unwrap();
         });
         let stat = lock.stat("migrate");
         assert_eq!((stat.acquisitions, stat.contentions), (4, 1));

@@ -296,7 +296,7 @@ mod models {
 }
 
 #[cfg(all(test, not(loom)))]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::sync::yield_now;
     use std::time::Duration;
@@ -329,30 +329,20 @@ pub(super) mod tests {
         assert!(!lock.wanted.load(Ordering::Relaxed), "they had their turn");
     }
 
-    /// Waits until another thread is about to take a lock, and a while longer, so that it waits.
-    pub(in crate::sync) fn wait_for(comes: &AtomicBool) {
-        while !comes.load(Ordering::Relaxed) {
-            yield_now();
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-
     #[test]
     fn a_watched_lock_counts_what_happens_to_it() {
         let lock = SpinLock::new(0);
         *lock.lock().unwrap() += 1;
         lock.watch(true);
         (0..10).for_each(|_| *lock.lock().unwrap() += 1);
-        let comes = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let guard = lock.lock().unwrap();
-            let waiter = scope.spawn(|| {
-                comes.store(true, Ordering::Relaxed);
-                *lock.lock().unwrap() += 1;
-            });
-            wait_for(&comes);
+            scope.spawn(|| *lock.lock().unwrap() += 1);
+            while !lock.wanted.load(Ordering::Relaxed) {
+                yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(10));
             drop(guard);
-            waiter.join().unwrap();
         });
         lock.watch(false);
         *lock.lock().unwrap() += 1;

@@ -301,8 +301,8 @@ mod tests {
         let engine = Arc::new(SimEngine::new(1, SimFaults::default()));
         let options = FarOptions::new(1 << 20).with_bytes_per_second(Some(1 << 20));
         let far = Far::new(Arc::clone(&engine) as _, options).unwrap();
-        // The turn before lasts for half a second.
-        far.pace.turn(1 << 19, Instant::now());
+        // The turn before lasts for three seconds.
+        far.pace.turn(3 << 20, Instant::now());
         thread::scope(|scope| {
             let writer = scope.spawn(|| far.write(0, &[1; UNIT]));
             thread::sleep(Duration::from_millis(100));

@@ -77,6 +77,8 @@ fn use_store(store: &Store, thread: u64, steps: u64) {
 fn stress(store: &Store, steps: u64, beside: impl Fn() + Sync) {
     let (stop, compactions) = (AtomicBool::new(false), AtomicU64::new(0));
     let until_stopped = |work: &dyn Fn()| {
+        // Once in any case.
+        work();
         while !stop.load(Ordering::Relaxed) {
             work();
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::engine::EngineError;
 
 /// How long one input may take, on a busy machine and under a sanitizer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The most characters of an error.
 const ERROR_MAX: usize = 600;

@@ -280,7 +280,7 @@ fn fork_and_new() {
     };
     let status = in_fork(|| {
         // SAFETY: asks for a signal that ends the child if it waits for ever.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(600) };
         let memory = Memory::new(&options).unwrap();
         let mut own: Vec<_> = (0..500).map(|_| memory.region(4 * MIB).unwrap()).collect();
         own.retain(|new| is_parents(new.as_ptr().addr()));
@@ -446,7 +446,7 @@ fn patience() -> u64 {
 fn handler_interrupts_calls() {
     let seconds = patience();
     // SAFETY: ends a process that waits for itself.
-    unsafe { libc::alarm(seconds as u32 + 100) };
+    unsafe { libc::alarm(seconds as u32 + 500) };
     set_handler(libc::SIGUSR1, counts_there, libc::SA_SIGINFO | libc::SA_RESTART);
     let memory = Memory::new(&small(MIB)).unwrap();
     let mut region = memory.region(2 * TOUCHED * PAGE).unwrap();

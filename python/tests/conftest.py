@@ -38,7 +38,7 @@ def script():
 
     def run(text, *arguments):
         command = [sys.executable, "-c", text, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -116,7 +116,7 @@ mod tests {
         let mut sleeper = cgroup.command("sleep").arg("600").spawn().unwrap();
         let folder = cgroup.folder.clone();
         let procs = || fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-        assert!(super::super::child::wait(std::time::Duration::from_secs(10), || {
+        assert!(super::super::child::wait(std::time::Duration::from_secs(60), || {
             procs().contains(&sleeper.id().to_string())
         }));
         drop(cgroup);

@@ -105,7 +105,7 @@ mod tests {
         cleanup.promise(&format!("rm -f {}", quoted(&path))).unwrap();
         // As the kernel does when this process is killed.
         drop(cleanup.shell.stdin.take());
-        let gone = super::super::child::wait(std::time::Duration::from_secs(10), || !path.exists());
+        let gone = super::super::child::wait(std::time::Duration::from_secs(60), || !path.exists());
         assert!(gone);
     }
 

@@ -87,11 +87,15 @@ mod tests {
 
     #[test]
     fn a_run_has_a_cost_a_peak_and_a_complaint() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = folder.path().join("seen");
         let mut command = Command::new("sh");
-        let work = "n=0; while [ $n -lt 30000 ]; do n=$((n+1)); done; echo no >&2; exit 3";
-        command.args(["-c", work]);
+        // It works until it has been looked at.
+        let work = "until [ -e \"$0\" ]; do :; done; echo no >&2; exit 3";
+        command.args(["-c", work]).arg(&seen);
         let mut looks = 0;
         let ended = run(&mut command, Duration::MAX, |_| {
+            std::fs::write(&seen, "").unwrap();
             looks += 1;
             Some(looks)
         })

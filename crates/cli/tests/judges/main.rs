@@ -2,7 +2,7 @@
 //! programs that attack a run must fail.
 //!
 //! The programs are small ones in C, in the folder beside this. Each has a time limit, but no time
-//! decides anything: what hangs fails. With `ZFOLD_LONG=1` it is also judged what crowds and waiting
+//! decides anything: what hangs fails. With `ZFOLD_LONG=1` it is also judged what crowds and a wait
 //! cost. `ZFOLD_PROGRAM` names another zfold than that of this build.
 
 #[path = "../common/mod.rs"]

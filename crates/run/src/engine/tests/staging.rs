@@ -87,12 +87,14 @@ fn pages_that_are_wanted_before_they_are_read_come_back() {
 /// written.
 #[test]
 fn nothing_is_filled_in_after_pages_were_lost() {
-    nothing_is_filled_in(|here| &here.ends);
-    nothing_is_filled_in(|here| &here.fails);
+    assert!((0..100).any(|_| nothing_is_filled_in(|here| &here.ends)), "nothing is ever lost");
+    assert!((0..100).any(|_| nothing_is_filled_in(|here| &here.fails)), "nothing is ever lost");
 }
 
-fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) {
-    let Some(world) = World::new("nothing_is_filled_in", 4 * MIB) else { return };
+/// Returns whether pages were lost, if this can be tested: only those that are on their way out
+/// when the helper fails.
+fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) -> bool {
+    let Some(world) = World::new("nothing_is_filled_in", 4 * MIB) else { return true };
     let memory = world.map(16 * MIB);
     let first = memory.start..memory.start + 8 * MIB;
     pages(&first).for_each(|page| fill(page, 1));
@@ -101,6 +103,9 @@ fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) {
     let rest = first.end..memory.end;
     let fills = thread::spawn(move || pages(&rest).for_each(|page| fill(page, 1)));
     while lock(&world.asked.end).is_empty() {
+        if fills.is_finished() && lock(&world.asked.end).is_empty() {
+            return false;
+        }
         thread::sleep(Duration::from_millis(10));
     }
     assert!(lock(&world.asked.end)[0].contains("it lost pages"), "{:?}", world.asked.end);
@@ -118,6 +123,7 @@ fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) {
     world.engine.gone(world.space);
     fills.join().unwrap();
     touches.into_iter().for_each(|thread| thread.join().unwrap());
+    true
 }
 
 /// A program can touch what its helper works with, as mlockall does, and harms only itself.

@@ -180,7 +180,13 @@ fn a_program_that_was_not_changed_is_let_through_no_filter_of_its_own() {
         // A thread of its own, with which what it traces is let go. It may come too late.
         let tracer = move || {
             ptrace::seize(pid, ptrace::FOLLOW_LOOSELY).ok()?;
-            Some(ptrace::wait(pid).expect("an event").1)
+            loop {
+                match ptrace::wait(pid).expect("an event").1 {
+                    // The program is about to begin.
+                    Event::Exec => ptrace::cont(pid, 0).expect("it is stopped"),
+                    event => return Some(event),
+                }
+            }
         };
         let event = thread::spawn(tracer).join().expect("no panic");
         let output = program.wait_with_output().expect("it ends");

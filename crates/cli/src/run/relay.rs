@@ -15,6 +15,7 @@ use signal_hook::flag;
 use zfold_pool::{Lock, sound};
 
 use super::passed::passed;
+use crate::shared::rights::bits;
 
 /// How long after the front's report of a signal the manager's own may be sent.
 pub(super) const GRACE: Duration = Duration::from_millis(20);
@@ -97,9 +98,7 @@ impl Own {
 
 /// Returns whether a process has not got a signal yet that was sent to it, by its status.
 fn is_pending(status: &str, signal: i32) -> bool {
-    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-    let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    pending.is_some_and(|bits| bits >> (signal - 1) & 1 == 1)
+    bits(status, "ShdPnd:") >> (signal - 1) & 1 == 1
 }
 
 #[cfg(test)]

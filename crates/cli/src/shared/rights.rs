@@ -59,7 +59,12 @@ pub(crate) fn has_capability(number: u32) -> bool {
 /// Returns a set of this process's capabilities, by its name with the colon; none if that is not
 /// known.
 fn set(name: &str) -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    bits(&fs::read_to_string("/proc/self/status").unwrap_or_default(), name)
+}
+
+/// Returns a set that a process's status shows as bits, by its name with the colon; none if it is
+/// not there.
+pub(crate) fn bits(status: &str, name: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix(name));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
 }

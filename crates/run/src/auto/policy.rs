@@ -1,5 +1,5 @@
-//! The limit that is chosen: how it follows what is left, stalls and refaults. Numbers
-//! in, a number out; who measures is elsewhere.
+//! The limit that is chosen: how it follows what is left, stalls and refaults. Numbers in, a number
+//! out; who measures is elsewhere.
 //!
 //! ```text
 //!   the limit of the cgroup, or what the machine has
@@ -136,8 +136,8 @@ pub(super) struct Policy {
 impl Policy {
     /// Returns the policy for a program that is about to start, when so many bytes are left.
     pub(super) fn new(left: u64) -> Self {
-        let unasked = (left / UNASKED_PART).min(UNASKED_MAX);
-        let unasked = if left > SMALL_LIMIT { unasked } else { 0 };
+        let is_small = left <= SMALL_LIMIT;
+        let unasked = if is_small { 0 } else { (left / UNASKED_PART).min(UNASKED_MAX) };
         let reserve = (left / RESERVE_PART).max(unasked).clamp(RESERVE_MIN, RESERVE_MAX);
         let limit = left.saturating_sub(reserve).min(left / 2).max(LIMIT_MIN);
         let rooms = [left.saturating_sub(reserve); AGREE];

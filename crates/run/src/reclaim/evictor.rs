@@ -43,6 +43,8 @@ pub(crate) struct Evictor {
     pub(crate) shared: Arc<Shared>,
     /// The hand of the clock: the page to check next.
     pub(super) hand: (SpaceId, PageNo),
+    /// The round of the search in which pages were found last.
+    pub(super) round: usize,
     pub(crate) answers: Answers,
     pub(crate) victims: Vec<PageNo>,
     /// Pages that left last and were shared since a fork.
@@ -66,6 +68,7 @@ impl Evictor {
             ahead: let_go::ahead(&shared),
             shared,
             hand: (SpaceId(0), 0),
+            round: 0,
             answers: Answers::new(),
             victims: Vec::new(),
             shared_out: Vec::new(),
@@ -105,6 +108,7 @@ impl Evictor {
     /// Frees pages until it is enough; returns whether nothing more could be freed.
     fn reclaim(&mut self) -> bool {
         let budget = Arc::clone(&self.shared.budget);
+        self.round = 0;
         if !budget.is_high() && lock(&self.shared.pending).is_empty() {
             budget.set_exhausted(false);
             return false;

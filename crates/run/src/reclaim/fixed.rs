@@ -58,7 +58,7 @@ impl Evictor {
                 late += self.take_protected(managed);
             }
         }
-        self.again.done(began.elapsed(), out + late > 0);
+        self.again.done(began.elapsed(), out + late);
         if late > 0 {
             // Threads that wait for room have nothing else to wait for.
             self.again.due = Instant::now();

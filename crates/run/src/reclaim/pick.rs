@@ -39,7 +39,9 @@ impl Evictor {
         // compressed.
         let wanted =
             self.shared.budget.excess().clamp(32, self.shared.cold.swap_cache_max().max(32));
-        let mut passes = 0;
+        // A search that goes on does not begin anew: each round looks at all pages of the crowd.
+        let first = if is_crowd { self.round } else { 0 };
+        let mut passes = first * full.len();
         while passes < full.len() * Haste::ROUNDS {
             let managed = full[at];
             self.reconcile(managed);
@@ -58,10 +60,12 @@ impl Evictor {
                 }
             }
             if out > 0 {
+                self.round = passes / full.len();
                 self.move_out_of_others(managed);
                 return true;
             }
         }
+        self.round = 0;
         false
     }
 

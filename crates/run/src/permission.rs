@@ -91,8 +91,14 @@ pub fn may_trace() -> Result<(), Denied> {
     let child = process::start_bell().map_err(Denied::Processes)?;
     let tried = may_trace_child(child.pid);
     process::kill(child.pid);
-    // Its end is told to its parent, or to nobody where that does not want to know.
-    let _ = Pid::from_raw(child.pid).map(|pid| waitpid(Some(pid), WaitOptions::empty()));
+    // Its end is told to its parent, or to nobody where that does not want to know. A child that is
+    // traced stops once more before that.
+    while let Ok(Some((_, told))) = waitpid(Pid::from_raw(child.pid), WaitOptions::empty())
+        && told.stopped()
+    {
+        // If it has ended, that is told next.
+        let _ = ptrace::cont(child.pid, 0);
+    }
     tried
 }
 

@@ -96,3 +96,22 @@ fn a_small_limit_is_for_the_program_and_not_for_the_manager() {
     judge("auto", 80, |run| group.inside(run));
     assert_eq!(group.kills(), Some(0));
 }
+
+/// Prints which children the parent of the manager has.
+const CHILDREN: &str = r#"
+front=$(sed -n "s/^PPid:\t//p" /proc/$PPID/status)
+cat /proc/$front/task/*/children
+echo "$PPID"
+"#;
+
+#[test]
+fn nothing_stays_of_what_was_tried_before_the_start() {
+    if !can_manage("nothing_stays_of_what_was_tried_before_the_start") {
+        return;
+    }
+    let mut run = command(&["run", "--limit", "64MiB", "--", "sh", "-c", CHILDREN]);
+    let output = run.output().expect("it starts");
+    let (children, said) = (text(&output.stdout), text(&output.stderr));
+    let children: Vec<_> = children.split_whitespace().collect();
+    assert!(matches!(children[..], [child, manager] if child == manager), "{children:?} {said}");
+}

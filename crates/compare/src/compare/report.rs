@@ -310,12 +310,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_carry_units() {
-        assert_eq!([size(0), size(1023), size(1024)], ["0 B", "1023 B", "1.0 KiB"]);
-        assert_eq!([size(3 << 20), size(5 << 30)], ["3.0 MiB", "5.0 GiB"]);
-    }
-
-    #[test]
     fn columns_have_one_precision() {
         let cells = |values: &[u64]| in_unit(MICROSECOND, values.to_vec());
         assert_eq!(cells(&[1_000, 0]), ["1.00", "0"]);
@@ -338,29 +332,6 @@ mod tests {
         let text = table(&three()[..2], None);
         let row = text.lines().find(|line| line.contains("zbud")).expect("a row of zbud");
         assert!(row.contains(" - "), "{text}");
-    }
-
-    #[test]
-    fn several_inputs_are_told_by_all_together() {
-        let of = |place, input, allocator, pool_bytes| Record {
-            place,
-            ..record(input, allocator, pool_bytes)
-        };
-        let records = [
-            of(0, "all", "zbud", 8192),
-            of(0, "all", "zsmalloc", 4096),
-            of(1, "a", "zbud", 4096),
-            of(1, "a", "zsmalloc", 4096),
-            of(2, "a", "zbud", 12288),
-            of(2, "a", "zsmalloc", 4096),
-        ];
-        let text = table(&records, None);
-        let captions: Vec<&str> = text.lines().filter(|line| line.contains(": ")).collect();
-        let [all, a] = ["all: 10 pages (40.0 KiB) in one pool", "a: 10 pages (40.0 KiB)"];
-        assert_eq!(captions[..4], [all, a, a, all], "{text}");
-        let ratios = ["2.000", "1.000", "3.000"].map(|ratio| text.matches(ratio).count());
-        assert_eq!(ratios, [1, 4, 1], "{text}");
-        assert_eq!(histograms(&records).matches("***\n").count(), 2);
     }
 
     #[test]
@@ -420,14 +391,6 @@ mod tests {
         assert_eq!(rows.len(), 3);
         let chain = names.iter().position(|name| name == "chain").expect("a column");
         assert_eq!((&rows[0][chain], &rows[2][chain]), ("", "8"));
-    }
-
-    #[test]
-    fn histograms_have_both_drawings() {
-        let text = histograms(&three());
-        assert_eq!(text.matches("@load_ns:\n[8K, 16K) ").count(), 3, "{text}");
-        assert_eq!(text.matches("@store_ns:\n[8K, 16K) ").count(), 3);
-        assert!(text.starts_with("*** a, lz4, zbud ***\n"));
     }
 
     #[test]

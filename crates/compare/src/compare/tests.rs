@@ -25,39 +25,6 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn every_combination_has_a_record() {
-    let plan = Plan { codecs: vec![CodecKind::Lz4.into(), CodecKind::Zstd.into()], ..plan() };
-    let inputs = [pages("a", 8, 4096), pages("b", 8, 4096)];
-    let records = run(&plan, &inputs, &|_| ()).expect("no fault");
-    let names: Vec<[&str; 3]> = (records.iter())
-        .map(|record| [&*record.input, &*record.codec, &*record.allocator])
-        .collect();
-    assert_eq!(names.len(), 18);
-    assert_eq!((names[0], names[6]), (["all", "lz4", "zbud"], ["a", "lz4", "zbud"]));
-    assert_eq!(names[17], ["b", "zstd", "zsmalloc"]);
-}
-
-#[test]
-fn several_inputs_share_a_pool_first() {
-    // With a heap for each CPU, sizes depend on where the thread runs.
-    let plan = Plan { locking: Some(Locking::PoolLock), ..plan() };
-    let inputs = [pages("a", 16, 4096), pages("b", 24, 4096)];
-    let records = run(&plan, &inputs, &|_| ()).expect("no fault");
-    for (all, (a, b)) in records[..3].iter().zip(records[3..6].iter().zip(&records[6..])) {
-        assert_eq!((all.place, a.place, b.place), (0, 1, 2));
-        assert_eq!((&*all.input, all.pages), ("all", 40));
-        let (all, a, b) = (all.sizes, a.sizes, b.sizes);
-        assert_eq!(all.same_filled, a.same_filled + b.same_filled);
-        assert_eq!(all.objects, a.objects + b.objects);
-        assert_eq!(all.payload_bytes, a.payload_bytes + b.payload_bytes);
-        assert!(all.pool_bytes <= a.pool_bytes + b.pool_bytes, "{all:?}");
-    }
-    let pool = |place: usize| records[3 * place + 2].sizes.pool_bytes;
-    assert!(pool(0) < pool(1) + pool(2), "zsmalloc shares zspages");
-    assert_eq!(run(&plan, &inputs[..1], &|_| ()).expect("no fault")[0].input, "a");
-}
-
-#[test]
 fn figures_are_of_the_points_they_name() {
     for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
         let plan = Plan { page_size, threads: 2, ..plan() };
@@ -75,20 +42,6 @@ fn figures_are_of_the_points_they_name() {
             assert_eq!((record.stores.count(), record.loads.count()), (128 + 64, 256));
         }
     }
-}
-
-#[test]
-fn repeats_add_their_times() {
-    let plan = Plan { repeat: 3, ..plan() };
-    let records = run(&plan, &[pages("a", 16, 4096)], &|_| ()).expect("no fault");
-    assert!(records.iter().all(|record| record.loads.count() == 3 * 32));
-}
-
-#[test]
-fn chain_out_of_range_is_a_fault() {
-    let plan = Plan { chain: 3, ..plan() };
-    let error = run(&plan, &[pages("a", 1, 4096)], &|_| ()).expect_err("bad chain");
-    assert!(matches!(error.fault, Fault::Config(_)), "{error}");
 }
 
 #[test]

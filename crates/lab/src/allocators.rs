@@ -211,16 +211,6 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_ends_the_experiment() {
-        let pool = zfold_pool::create(NAME, &PoolOptions::new(Allocator::Zbud)).unwrap();
-        let mut keeper = Keeper::new(NAME, &*pool, 8);
-        keeper.put(7, b"the bytes that were stored").unwrap();
-        keeper.overwrite_all(b"T");
-        let error = Replayed::default().load(&keeper, 7).unwrap_err();
-        assert_eq!(error.to_string(), "allocators: wrong bytes came back: slot 7");
-    }
-
-    #[test]
     fn stores_beyond_the_limit_are_refused_and_counted() {
         let limit_bytes = 8 << 20;
         let (content, trace) = (Content::all(), Trace::builtin());

@@ -114,20 +114,4 @@ pub(crate) mod tests {
         );
         assert_eq!(cpu_model("processor\t: 0\nmodel name\t:\n"), None);
     }
-
-    #[test]
-    fn memory_is_in_bytes() {
-        assert_eq!(bytes("MemTotal:        2 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(2048));
-        assert_eq!(bytes("MemTotal: much\n", "MemTotal:"), None);
-    }
-
-    #[test]
-    fn quotes_of_a_value_are_left_out() {
-        assert_eq!(value("NAME=x\nPRETTY_NAME=\"A B\"\n", '=', "PRETTY_NAME"), Some("A B"));
-    }
-
-    #[test]
-    fn this_machine_has_a_cpu() {
-        assert!(Machine::this().cpus > 0);
-    }
 }

@@ -89,36 +89,3 @@ impl From<Result<Done, Error>> for Answer {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::system::again::{self, line};
-
-    #[test]
-    fn jobs_and_answers_are_lines() {
-        let job = Job {
-            memory: Kind::Region { resident_bytes: 7 },
-            pages: 3,
-            work: Work::Access { times: 5 },
-            seed: u64::MAX,
-            role: Role::Worker(1),
-        };
-        let text = line(&job);
-        assert!(!text.contains('\n'));
-        assert_eq!(again::job::<Job>(&text).unwrap(), job);
-        let error = Error::WrongBytes { experiment: "pageout", what: "page 7".to_owned() };
-        let answer = Answer::from(Err(error));
-        assert_eq!(answer, Answer::Wrong("page 7".to_owned()));
-        assert_eq!(again::answer(&line(&answer)), Some(answer));
-    }
-
-    #[test]
-    fn measurements_add_up() {
-        let one = Done { page_out: vec![1.0], left_pages: 5, faults: vec![7], unmap: vec![2.0] };
-        let mut sum = one.clone();
-        sum.add(one);
-        assert_eq!((sum.page_out.len(), sum.left_pages, sum.faults.len()), (2, 10, 2));
-        assert_eq!(sum.unmap, [2.0, 2.0]);
-    }
-}

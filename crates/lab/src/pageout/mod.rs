@@ -175,17 +175,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_shrink_with_the_experiment() {
-        let of = |settings: &Settings| {
-            let bench = Bench::new(settings).unwrap();
-            [bench.pages, bench.random_pages, bench.accesses]
-        };
-        let full = Settings { scale: 1.0, quick: false, ..tiny() };
-        assert_eq!(of(&full), [65536, 131_072, 262_144]);
-        assert_eq!(of(&Settings { quick: true, ..full }), [4096, 16384, 16384]);
-    }
-
-    #[test]
     fn every_published_figure_has_its_side() {
         for (variant, processes, ..) in PUBLISHED {
             assert!(UNMAP_SIDES.iter().any(|side| side.to_string() == variant), "{variant}");

@@ -276,7 +276,6 @@ impl Pages {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
 
     use super::*;
 
@@ -314,12 +313,6 @@ mod tests {
         let lines = said(&job(Work::Unmap { out: false }), b"\n");
         let gone = "the process that leads the workload is gone".to_owned();
         assert_eq!(answer(&lines), Answer::Failed(gone));
-    }
-
-    #[test]
-    fn what_is_no_job_is_refused() {
-        let refused = work("{}", &mut io::empty(), &mut Vec::new()).unwrap_err();
-        assert_eq!(refused.to_string(), "this command is for the program itself only");
     }
 
     #[test]

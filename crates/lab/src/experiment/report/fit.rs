@@ -76,20 +76,3 @@ fn width_of(grid: &Grid) -> usize {
     let widths = widths(grid);
     widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn contestants_beyond_the_width_follow_below() {
-        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
-        let rows = vec![row(["holds", "10", "20", "30"])];
-        let titles = row(["", "one", "two", "three"]);
-        let grid = Grid { titles, names: 1, groups: vec![("c".to_owned(), rows)] };
-        let fitted = fitted(grid, Some(16));
-        let titles: Vec<_> = fitted.grids.iter().map(|grid| grid.titles.join(" ")).collect();
-        assert_eq!(titles, [" one two", " three"]);
-        assert_eq!(fitted.grids[1].groups[0].1[0], ["holds", "30"]);
-    }
-}

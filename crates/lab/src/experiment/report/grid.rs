@@ -233,20 +233,9 @@ pub(super) fn microseconds(figure: &Figure, value: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::report::testing::{lock_outcome, outcome};
 
     fn measured(variant: &str, workers: u32, value: f64) -> Figure {
         Figure::measured("free", variant, workers, "time", "ms", &[value])
-    }
-
-    #[test]
-    fn numbers_have_commas_between_thousands() {
-        let cases =
-            [(0.0, 0, "0"), (999.4, 0, "999"), (-1234.5, 1, "-1,234.5"), (1e6, 0, "1,000,000")];
-        for (value, decimals, text) in cases {
-            assert_eq!(number(value, decimals), text);
-        }
-        assert_eq!(number(f64::NAN, 2), "-");
     }
 
     #[test]
@@ -275,29 +264,5 @@ mod tests {
         let rows = figure_rows(&figures.iter().collect::<Vec<_>>());
         let ratios: Vec<&str> = rows.iter().map(|row| &*row[3]).collect();
         assert_eq!(ratios, ["base", "1.50", "base", "0.25", "base", "-", ""]);
-    }
-
-    #[test]
-    fn empty_columns_are_left_out() {
-        let grid = &grids(&outcome().figures)[0];
-        let row_lengths = |grid: &Grid| {
-            let rows = grid.groups.iter().flat_map(|(_, rows)| rows);
-            rows.map(Vec::len).collect::<Vec<_>>()
-        };
-        assert_eq!((grid.titles.len(), row_lengths(grid)), (9, vec![9; 5]));
-        let grid = &grids(&[measured("a", 1, 4.0)])[0];
-        assert_eq!((grid.titles.len(), row_lengths(grid)), (7, vec![7]));
-    }
-
-    #[test]
-    fn lock_statistics_are_a_matrix() {
-        let grids = grids(&lock_outcome().figures);
-        let [times, locks] = &grids[..] else { panic!("{grids:?}") };
-        assert_eq!(times.groups[0].0, "elapsed, s");
-        assert_eq!(locks.titles, ["", "base", "published", "patched"]);
-        let (caption, rows) = &locks.groups[0];
-        assert_eq!(caption, "lock statistics, 4 workers, times in us");
-        assert_eq!(rows[0], ["con-bounces", "2035730", "7", "1540066"]);
-        assert_eq!(rows[1], ["waittime-max", "4004216.24", "", "2745.22"]);
     }
 }

@@ -14,15 +14,3 @@ pub(super) fn remarks(outcome: &Outcome) -> Vec<String> {
     }
     remarks
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::report::testing::{lock_outcome, outcome};
-
-    #[test]
-    fn words_are_explained_where_they_are_used() {
-        assert_eq!(remarks(&outcome()).len(), 3);
-        assert_eq!(remarks(&lock_outcome()).len(), 1);
-    }
-}

@@ -172,14 +172,6 @@ mod tests {
     }
 
     #[test]
-    fn round_numbers_are_short() {
-        let cases = [(0.0, "0"), (0.05, "0.05"), (1000.0, "1k"), (2.5e6, "2.5M"), (1e-4, "0.0001")];
-        for (value, text) in cases {
-            assert_eq!(short(value), text);
-        }
-    }
-
-    #[test]
     fn few_workers_are_linear_and_many_logarithmic() {
         let few = Axis::of_workers("workers", &[4, 1, 2, 2, 8]);
         assert_eq!((labels(&few), few.is_logarithmic), (vec!["8", "4", "2", "1"], false));
@@ -196,27 +188,5 @@ mod tests {
         let far = Axis::of_values("ms", &[3.0, 900.0]);
         assert_eq!((far.start(), labels(&far)), (1.0, vec!["1", "10", "100", "1k"]));
         assert_eq!(Axis::of_values("ms", &[0.0, 900.0]).start(), 0.0);
-    }
-
-    #[test]
-    fn values_lie_between_the_ends() {
-        let linear = Axis::of_names(["a", "b"]);
-        assert_eq!([0.0, 1.0, 2.0].map(|value| linear.map(&value, (10, 30))), [10, 20, 30]);
-        let logarithmic = Axis::logarithmic("", &[2.0, 50.0]);
-        let upwards = [0.0, 1.0, 10.0, 100.0].map(|value| logarithmic.map(&value, (90, 10)));
-        assert_eq!(upwards, [90, 90, 50, 10]);
-    }
-
-    #[test]
-    fn axis_of_nothing_has_a_length() {
-        for axis in [Axis::of_values("", &[0.0]), Axis::logarithmic("", &[0.0])] {
-            assert_eq!(axis.range, 0.0..1.0);
-        }
-    }
-
-    #[test]
-    fn ticks_have_their_names() {
-        let axis = Axis::of_names(["a", "b"]);
-        assert_eq!([0.5, 1.5].map(|tick| axis.format_ext(&tick)), ["a", "b"]);
     }
 }

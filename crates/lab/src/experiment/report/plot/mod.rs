@@ -303,19 +303,10 @@ fn draw(size: (u32, u32), x: &Axis, y: &Axis, series: impl FnOnce(&mut Chart<'_,
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
-    use super::super::grid::{lock_stats, metrics};
+    use super::super::grid::metrics;
     use super::*;
-    use crate::experiment::report::testing::{lock_outcome, outcome};
-
-    #[test]
-    fn curves_need_several_numbers_of_workers() {
-        let figures = outcome().figures;
-        let plots: Vec<_> =
-            metrics(&figures).iter().map(|group| curves(group, &Palette::of(&figures))).collect();
-        assert!(plots[0].is_some() && plots[1].is_none(), "{plots:?}");
-    }
+    use crate::experiment::report::testing::outcome;
 
     #[test]
     fn simulated_curves_are_dashed_and_published_points_crosses() {
@@ -366,33 +357,5 @@ mod tests {
         assert!(
             !far.svg.contains("1000") && far.legend.iter().any(|(mark, _)| *mark == Mark::Cross)
         );
-    }
-
-    #[test]
-    fn histograms_share_their_range() {
-        let times = |ns| {
-            let mut times = Latency::new();
-            times.record(Duration::from_nanos(ns));
-            times
-        };
-        let all = [("a", 1), ("b", 1 << 20)].map(|(name, ns)| (name.to_owned(), times(ns)));
-        let plots = histograms(&all);
-        assert_eq!(plots.len(), 2);
-        assert!(plots.iter().all(|plot| plot.svg.contains("\n1M\n")), "{plots:?}");
-        assert!(histograms(&[("none".to_owned(), Latency::new())]).is_empty());
-    }
-
-    #[test]
-    fn lock_statistics_have_a_bar_each() {
-        let figures = lock_outcome().figures;
-        let plots = lock_bars(&lock_stats(&figures)[0], &Palette::of(&figures));
-        let captions: Vec<&str> = plots.iter().map(|plot| plot.caption.as_str()).collect();
-        assert!(captions[0].ends_with(": counts") && captions[1].ends_with(": waits"));
-        assert_eq!(captions.len(), 2);
-        let bars = |plot: &Plot, color: RGBColor| {
-            let RGBColor(r, g, b) = color;
-            plot.svg.matches(&format!("fill=\"#{r:02X}{g:02X}{b:02X}\"")).count()
-        };
-        assert_eq!((bars(&plots[0], COLORS[0]), bars(&plots[0], COLORS[1])), (1, 1));
     }
 }

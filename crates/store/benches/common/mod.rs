@@ -1,9 +1,6 @@
 //! What the benchmarks work on: the project's captures of real memory, whole and LZ4-compressed,
 //! in a fixed random order; and the allocators that they compare.
 
-// Each benchmark uses a part of it.
-#![allow(dead_code)]
-
 use zfold_pool::{Allocator, Handle, Pool, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec};
 use zfold_testing::Random;
@@ -47,16 +44,6 @@ pub(crate) fn objects() -> Vec<Vec<u8>> {
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// Keeps the calling thread on one CPU, if the system lets it.
-pub(crate) fn pin_to(cpu: usize) {
-    // SAFETY: a set of CPUs is plain bits, of which zeros are the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: writes a bit of `set`; CPUs beyond its size are ignored.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: reads `set`, whose size is given.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
 }
 
 /// What the benchmarks ask of an allocator.
@@ -156,10 +143,6 @@ impl<'a, H: Heap> Churn<'a, H> {
     fn make(heap: &H, objects: &[Vec<u8>], random: &mut Random) -> (H::Object, u32) {
         let which = random.index(objects.len());
         (heap.make(&objects[which]), which as u32)
-    }
-
-    pub(crate) fn payload_bytes(&self) -> usize {
-        self.live.iter().map(|&(_, which)| self.objects[which as usize].len()).sum()
     }
 
     /// Frees a random object and makes another.

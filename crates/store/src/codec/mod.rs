@@ -158,9 +158,7 @@ impl FromStr for CodecSpec {
             .into_iter()
             .find(|kind| kind.name() == name)
             .ok_or_else(|| CodecError::UnknownCodec(name.to_owned()))?;
-        let Some(level) = level else {
-            return Ok(Self::from(kind));
-        };
+        let Some(level) = level else { return Ok(Self::from(kind)) };
         let names = kind.level_names();
         let number = match names.iter().position(|&name| name == level) {
             Some(at) => kind.levels().and_then(|mut levels| levels.nth(at)),

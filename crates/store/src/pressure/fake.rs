@@ -28,16 +28,3 @@ impl Pressure for FakePressure {
         "a script"
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_script_ends_with_its_last_level() {
-        let mut fake = FakePressure::new(vec![Level::Calm, Level::Tight(0.5)]);
-        let levels: Vec<_> = (0..4).map(|_| fake.level().measure()).collect();
-        assert_eq!(levels, [0.0, 0.5, 0.5, 0.5]);
-        assert_eq!(FakePressure::new(Vec::new()).level(), Level::Calm);
-    }
-}

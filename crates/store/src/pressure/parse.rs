@@ -111,38 +111,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalls_of_a_machine_and_of_a_cgroup() {
-        let text = "some avg10=12.34 avg60=3.20 avg300=0.71 total=10234567\n\
-                    full avg10=9.87 avg60=1.00 avg300=0.20 total=8234567\n";
-        assert_eq!(stalls(text), Some(Stalls { avg10: 12.34, total: 10_234_567 }));
-        for text in ["", "full avg10=1.00 total=1", "some avg10=x total=1", "some avg10=1.00"] {
-            assert_eq!(stalls(text), None, "{text}");
-        }
-        assert_eq!(stalls("some avg10=NaN avg60=0.00 avg300=0.00 total=0"), None);
-    }
-
-    #[test]
-    fn available_memory_is_a_share() {
-        let text = "MemTotal:       24684084 kB\nMemFree:        20332040 kB\n\
-                    MemAvailable:   23237724 kB\nBuffers:           12480 kB\n";
-        let share = available(text).unwrap();
-        assert!((share - 0.941405).abs() < 1e-6, "{share}");
-        assert_eq!(available("MemTotal:       24684084 kB\nMemFree: 1 kB\n"), None);
-        assert_eq!(available("MemTotal: 0 kB\nMemAvailable: 0 kB\n"), None);
-        assert_eq!(available("MemTotal: many kB\nMemAvailable: 0 kB\n"), None);
-    }
-
-    #[test]
-    fn limits_and_counters() {
-        assert_eq!(bytes("536870912\n"), Some(536_870_912));
-        assert_eq!(bytes("9223372036854771712\n"), Some(9_223_372_036_854_771_712));
-        assert_eq!(bytes("max\n"), None);
-        let stat = "anon 4096\ninactive_file 8192\nactive_file 12288\n";
-        assert_eq!(counter(stat, "inactive_file"), Some(8192));
-        assert_eq!(counter(stat, "inactive"), None);
-    }
-
-    #[test]
     fn cgroups_of_both_versions() {
         let both = "9:name=systemd:/\n4:memory:/jobs/17\n1:cpu:/\n0::/\n";
         assert_eq!(cgroup(both, Version::One, "memory"), Some("/jobs/17"));

@@ -297,13 +297,4 @@ mod tests {
         machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
         assert_eq!(measure(&mut pressure), 0.0);
     }
-
-    #[test]
-    fn this_machine_can_be_asked() {
-        let mut pressure = SystemPressure::new();
-        let level = pressure.level();
-        eprintln!("{level:?} by {}", pressure.source());
-        assert!((0.0..=1.0).contains(&level.measure()));
-        assert!(pressure.source().contains("available memory"), "{}", pressure.source());
-    }
 }

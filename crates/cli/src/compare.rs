@@ -141,16 +141,3 @@ fn run_failure(error: RunError) -> Failure {
         _ => Failure::new(error.to_string()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_unpacks_to_too_much_is_refused_with_the_remedy() {
-        let failure = input_failure(InputError::TooLong { path: "bomb.zst".into() });
-        for part in ["bomb.zst has more than 256 MiB unpacked; ", "zstd -d"] {
-            assert!(failure.line().contains(part), "{failure:?}");
-        }
-    }
-}

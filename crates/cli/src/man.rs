@@ -137,10 +137,4 @@ mod tests {
         assert!(!folder.path().join("zfold-man.1").exists(), "it is for packages");
         assert!(!folder.path().join("zfold-help.1").exists());
     }
-
-    #[test]
-    fn a_folder_that_is_missing_is_named() {
-        let failure = super::run(Path::new("/nonexistent")).expect_err("no folder");
-        assert!(failure.line().contains("/nonexistent"), "{}", failure.line());
-    }
 }

@@ -311,21 +311,4 @@ mod tests {
             assert!(error.contains(told), "{error}");
         }
     }
-
-    #[test]
-    fn ages_are_shown_in_seconds() {
-        let shown: Vec<_> = knobs("idle_after=2h").shown().collect();
-        assert_eq!(shown.len(), KNOBS.len() - 1);
-        assert!(shown.contains(&("idle_after", 7200)));
-    }
-
-    #[test]
-    fn documents_name_every_knob() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/use/disk.md");
-        let text = std::fs::read_to_string(path).expect("docs/use/disk.md");
-        for knob in &KNOBS {
-            let name = format!("`{}", knob.name);
-            assert!(text.contains(&name), "docs/use/disk.md has no {name}`");
-        }
-    }
 }

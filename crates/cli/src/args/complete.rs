@@ -63,28 +63,3 @@ fn of_words(words: impl Fn() -> Vec<String> + Send + Sync + 'static) -> ArgValue
         fitting.into_iter().map(CompletionCandidate::new).collect()
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn offered(completer: &ArgValueCompleter, typed: &str) -> Vec<String> {
-        let candidates = completer.complete(OsStr::new(typed));
-        candidates.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
-    }
-
-    #[test]
-    fn names_come_before_values() {
-        assert_eq!(offered(&writeback(), "t"), ["type="]);
-        assert_eq!(offered(&writeback(), "type=h"), ["type=huge", "type=huge_idle"]);
-        assert_eq!(offered(&recompress(), "algo=z"), ["algo=zstd"]);
-        assert_eq!(offered(&knobs(), "mem_l"), ["mem_limit="]);
-        assert_eq!(offered(&knobs(), "l"), ["limit="]);
-        assert_eq!(
-            offered(&knobs(), "shrinker_enabled="),
-            ["shrinker_enabled=0", "shrinker_enabled=1"]
-        );
-        assert!(offered(&knobs(), "nothing").is_empty());
-        assert_eq!(offered(&guest_knobs(), "l"), ["limit="]);
-    }
-}

@@ -152,15 +152,3 @@ Examples:
   zfold completions bash >> ~/.bash_completion
   zfold completions zsh > \"${fpath[1]}/_zfold\"
   zfold completions fish > ~/.config/fish/completions/zfold.fish";
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    #[test]
-    fn definition_is_consistent() {
-        Args::command().debug_assert();
-    }
-}

@@ -94,21 +94,6 @@ fn explain(message: &str) -> String {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::*;
-    use crate::shared::size::Size;
-
-    #[test]
-    fn keys_are_the_flags_and_each_disk_is_a_table() {
-        let text = "nbd = ['unix:/run/a', 'tcp:[::1]:10809']\nno-mlock = true\n\
-            [[disk]]\nname = 'a'\nsize = '1GiB'\ncodec = 'zstd:3'\nrecompress = ['lz4hc']\n\
-            [[disk]]\nname = 'b'\nsize = '64MiB'\nsector = 512\nidle-after = '10min'\n";
-        let settings = parse(text).expect("valid");
-        assert_eq!((settings.nbd.len(), settings.disk.len()), (2, 2));
-        assert!(settings.no_mlock && !settings.tls_required);
-        assert_eq!(settings.disk[0].size, Some(Size(1 << 30)));
-        assert_eq!(settings.disk[1].sector, Some(512));
-    }
-
     #[test]
     fn a_password_is_its_owners_to_read() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -139,25 +124,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_with_its_line() {
-        let cases = [
-            ("\n\n[[disk]]\nlimt = '1GiB'", 4, "unknown key 'limt'; did you mean 'limit'?"),
-            ("max-conections = 3", 1, "did you mean 'max-connections'?"),
-            ("[[disk]]\nxyzzy = 1", 2, "unknown key 'xyzzy' (the flags"),
-            ("[[disk]]\nsize = 64", 2, "string"),
-            ("[[disk]]\nsize = '64GB'", 2, "a size is a whole number"),
-            ("[[disk]]\n\ncodec = 'lz5'", 3, "unknown codec 'lz5'"),
-            ("nbd = ['/run/a']", 1, "is not an address: give unix:PATH"),
-            ("[[disk]\nsize = '1GiB'", 1, ""),
-        ];
-        for (text, line, what) in cases {
-            let (at, told) = parse(text).expect_err(text);
-            assert!(at == line && told.contains(what), "{text}: line {at}: {told}");
-            assert!(!told.contains('\n'), "{told}");
         }
     }
 }

@@ -220,16 +220,3 @@ fn uri_of(listener: &str, name: &str, first: bool) -> String {
         None => format!("{listener}{encoded}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exports_have_their_uris() {
-        let unix = "nbd+unix:///?socket=/run/a";
-        assert_eq!(uri_of(unix, "a", true), unix);
-        assert_eq!(uri_of(unix, "a b", false), "nbd+unix:///a%20b?socket=/run/a");
-        assert_eq!(uri_of("nbd://[::1]:10809/", "b", false), "nbd://[::1]:10809/b");
-    }
-}

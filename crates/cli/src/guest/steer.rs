@@ -47,22 +47,3 @@ impl FromStr for Setting {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_limits_that_a_server_can_work_with() {
-        assert_eq!("limit=64M".parse(), Ok(Setting::Limit(Some(64 << 20))));
-        assert_eq!("limit=none".parse(), Ok(Setting::Limit(None)));
-        for (word, told) in [
-            ("limit=1", "1MiB or more"),
-            ("limit=x", "a size is"),
-            ("limit", "limit=SIZE"),
-            ("codec=lz4", "limit=SIZE"),
-        ] {
-            assert!(word.parse::<Setting>().expect_err(word).contains(told), "{word}");
-        }
-    }
-}

@@ -314,30 +314,4 @@ mod tests {
         assert_eq!(powers(&[(2048, 3), (4096, 0), (8192, 1)]), [(1024, 3), (2048, 0), (4096, 1)]);
         assert_eq!(powers(&[(u64::MAX, 1)]), [(1 << 62, 1)]);
     }
-
-    #[test]
-    fn document_has_its_schema_and_plain_figures() {
-        let (plan, record) = (plan(), record());
-        let summary = Summary { plan: &plan, end: End::Code(3), record: &record, baseline: None };
-        let document: serde_json::Value = serde_json::from_str(&json(&summary)).expect("JSON");
-        assert_eq!(document["schema"], "zfold.run/1");
-        assert_eq!(document["program"], "sim");
-        assert_eq!(document["exit"]["code"], 3);
-        assert_eq!(document["peak_stored_bytes"], 10 << 20);
-        assert_eq!(document["fault_ns"]["p99"], 10_000);
-        assert_eq!(document["fault_histogram_ns"][0][1], 2);
-        assert!(document["baseline"].is_null());
-    }
-
-    #[test]
-    fn a_run_without_faults_has_no_histogram() {
-        let (plan, mut record) = (plan(), Record::default());
-        // The report of a run that did nothing: tables without pages, a bucket without faults.
-        record.figures.peak_stored_bytes = 39_000;
-        record.fault_histogram_ns = vec![(1, 0)];
-        let summary = Summary { plan: &plan, end: End::Code(0), record: &record, baseline: None };
-        let text = text(&summary);
-        assert!(!text.contains("latency") && !text.contains("p50"), "{text}");
-        assert!(text.contains("-  as pages / peak_stored"), "{text}");
-    }
 }

@@ -189,15 +189,4 @@ pub(super) mod tests {
         app.update(Vec::new(), Machine::default());
         assert!(app.chosen().is_none() && app.past().is_none());
     }
-
-    #[test]
-    fn the_past_is_that_of_the_last_looks() {
-        let mut app = App::default();
-        for mib in 0..PAST as u64 + 10 {
-            app.update(vec![run(1, mib)], Machine::default());
-        }
-        let past = app.past().expect("chosen");
-        assert_eq!((past.resident.len(), past.resident[0]), (PAST, 10 << 20));
-        assert_eq!((past.ratio[0], past.work[0]), (400, 1234));
-    }
 }

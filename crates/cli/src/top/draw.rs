@@ -191,15 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_one_is_in_view() {
-        let mut app = App::default();
-        app.update((1..100).map(|pid| run(pid, 10)).collect(), Machine::default());
-        app.choose(70);
-        let lines = screen(&app, 60, 10);
-        assert!(lines.iter().any(|line| line.contains("program 71")), "{lines:#?}");
-    }
-
-    #[test]
     fn everything_can_be_drawn_at_every_size() {
         let mut apps = vec![App::default(), app(), app(), app(), app()];
         apps[2].mode = Mode::Detail;

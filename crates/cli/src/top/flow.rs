@@ -18,20 +18,3 @@ pub(super) fn flow(parts: &[String], width: usize) -> Vec<String> {
     }
     lines
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_stay_whole_where_they_fit_and_words_always() {
-        let parts =
-            ["memory 8.00G", "pressure some 1.5% full 0.0%", "zram none"].map(str::to_owned);
-        assert_eq!(flow(&parts, 80).len(), 1);
-        assert_eq!(flow(&parts, 30), parts);
-        let narrow = ["memory 8.00G", "pressure some 1.5%", "full 0.0%", "zram none"];
-        assert_eq!(flow(&parts, 18), narrow);
-        assert_eq!(flow(&parts[..1], 3), ["memory", "8.00G"]);
-        assert!(flow(&[], 10).is_empty());
-    }
-}

@@ -255,13 +255,4 @@ mod tests {
         let Some(Action::Ask(ask)) = press(&mut app, KeyCode::Char('o')) else { panic!() };
         assert_eq!((ask.command, ask.words.len()), ("page-out", 0));
     }
-
-    #[test]
-    fn without_runs_and_disks_keys_do_no_harm() {
-        let mut app = App::default();
-        for code in [KeyCode::Down, KeyCode::Enter, KeyCode::Char('l'), KeyCode::Char('o')] {
-            assert_eq!(press(&mut app, code), None);
-        }
-        assert_eq!((&app.mode, &app.typed), (&Mode::List, &None));
-    }
 }

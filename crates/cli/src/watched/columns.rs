@@ -84,24 +84,3 @@ fn bytes(bytes: f64) -> String {
 fn short_time(nanoseconds: f64) -> String {
     time(nanoseconds as u64).replace(' ', "")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn titles(width: usize) -> Vec<&'static str> {
-        fitting(width).into_iter().map(|column| column.title).collect()
-    }
-
-    #[test]
-    fn what_matters_most_stays_where_there_is_little_room() {
-        assert_eq!(titles(20), ["PID", "RES"]);
-        assert_eq!(titles(200).len(), COLUMNS.len());
-        let titles_of_all: Vec<_> = COLUMNS.iter().map(|column| column.title).collect();
-        let all = "PID LIMIT RES STORED RATIO FAULT/S P50 P99 REFLT/S EVICT/S BACKING REQ/S";
-        assert_eq!(titles_of_all.join(" "), all);
-        let at_80 = ["PID", "LIMIT", "RES", "STORED", "RATIO", "FAULT/S", "P50", "P99"];
-        assert_eq!(titles(80), at_80);
-        assert!(titles(3).is_empty());
-    }
-}

@@ -60,14 +60,13 @@ fn the_result_is_the_same_in_a_quarter_of_the_memory() {
 
 #[test]
 fn without_rights_a_region_does_it_and_the_remedy_is_named() {
-    let test = "without_rights_a_region_does_it_and_the_remedy_is_named";
     match plain(&["check"]).output() {
         Ok(check) if check.stdout.is_empty() => {
-            return skip(test, "not root, or user 65534 cannot execute zfold");
+            return skip("not root, or user 65534 cannot execute zfold");
         }
-        Ok(check) if check.status.success() => return skip(test, "user 65534 may run programs"),
+        Ok(check) if check.status.success() => return skip("user 65534 may run programs"),
         Ok(_) => {}
-        Err(_) => return skip(test, "no setpriv"),
+        Err(_) => return skip("no setpriv"),
     }
     let document = document(&plain(&SMALL).output().expect("it starts"));
     check(&document);
@@ -95,12 +94,11 @@ fn a_table_of_80_columns_and_no_view_without_a_terminal() {
 
 #[test]
 fn a_terminal_of_80_columns_shows_it_at_work() {
-    let test = "a_terminal_of_80_columns_shows_it_at_work";
     let zfold = env!("CARGO_BIN_EXE_zfold");
     let line = format!("stty rows 24 cols 80; {zfold} demo --size 128MiB");
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
-    let Ok(output) = script.output() else { return skip(test, "no script (package bsdutils)") };
+    let Ok(output) = script.output() else { return skip("no script (package bsdutils)") };
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{shown}");
     for part in ["limit none", "in a quarter", "limit 32.0M", "stored", "the same"] {

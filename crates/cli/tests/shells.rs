@@ -44,7 +44,7 @@ fn check(name: &str, arguments: &[&str], script: impl Fn(&[&str]) -> String) {
     for (words, expected) in CASES {
         let Some(mut shell) = shell(name) else {
             let reason = format!("{name} is not installed (package {name})");
-            return skip(&format!("completion in {name}"), &reason);
+            return skip(&reason);
         };
         let output = shell.args(arguments).arg("-c").arg(script(words)).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stdout);

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{assert_line, command, skip};
+use common::{assert_line, command, needs, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
+use zfold_testing::process::Killed;
 use zfold_testing::{wait_for, wait_until};
 
 fn at(runtime: &Path, arguments: &[&str]) -> Command {
@@ -20,29 +21,10 @@ fn at(runtime: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Something that runs until this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts something that says a line when it is ready.
-fn start(mut command: Command) -> (Running, String) {
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    let stdout = child.stdout.take().expect("a pipe");
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).expect("a line");
-    (Running(child), line.trim_end().to_owned())
-}
-
 /// A disk without contents; it needs no rights.
-fn disk() -> (TempDir, Running) {
+fn disk() -> (TempDir, Killed) {
     let runtime = tempdir().expect("a folder");
-    let (disk, address) = start(at(runtime.path(), &["disk", "--size", "64MiB"]));
+    let (disk, address) = Killed::ready(&mut at(runtime.path(), &["disk", "--size", "64MiB"]));
     assert!(address.starts_with("nbd"), "{address}");
     (runtime, disk)
 }
@@ -102,14 +84,14 @@ while True:
 
 #[test]
 fn a_run_under_load_has_rates() {
-    let test = "a_run_under_load_has_rates";
     let runtime = tempdir().expect("a folder");
     let mut works = at(runtime.path(), &["run", "--limit", "64MiB", "--", "python3", "--version"]);
-    if !works.output().is_ok_and(|output| output.status.success()) {
-        return skip(test, "zfold run does not work here, or no python3");
-    }
+    needs!(
+        works.output().is_ok_and(|output| output.status.success()),
+        "zfold run does not work here, or no python3"
+    );
     let line = ["run", "--limit", "24MiB", "--", "python3", "-c", WORKLOAD];
-    let (run, said) = start(at(runtime.path(), &line));
+    let (run, said) = Killed::ready(&mut at(runtime.path(), &line));
     assert_eq!(said, "ready");
     // On a busy machine a look may fall into a time without work.
     let found = wait_for(|| {
@@ -175,13 +157,12 @@ const GIVEN_BACK: &str = "\x1b[?1049l";
 
 #[test]
 fn the_terminal_is_given_back_whoever_ends_the_view() {
-    let test = "the_terminal_is_given_back_whoever_ends_the_view";
     let (runtime, disk) = disk();
     let state =
         "echo \"ended=$?\"; stty -a | tr ' ' '\\n' | grep -x -e icanon -e echo | tr '\\n' ,";
     let script = format!("stty rows 24 cols 80; \"$zfold\" top; {state}");
     let Some(mut terminal) = Terminal::run(runtime.path(), &script) else {
-        return skip(test, "no script (package bsdutils)");
+        return skip("no script (package bsdutils)");
     };
     terminal.wait_for(TAKEN);
     terminal.wait_for(&disk.0.id().to_string());
@@ -214,11 +195,10 @@ fn the_terminal_is_given_back_whoever_ends_the_view() {
 
 #[test]
 fn a_terminal_that_goes_ends_the_view() {
-    let test = "a_terminal_that_goes_ends_the_view";
     let (runtime, disk) = disk();
     let script = "stty rows 24 cols 80; sh -c 'echo process=$$.; exec \"$zfold\" top'";
     let Some(mut terminal) = Terminal::run(runtime.path(), script) else {
-        return skip(test, "no script (package bsdutils)");
+        return skip("no script (package bsdutils)");
     };
     terminal.wait_for("process=");
     let process = terminal.wait_for(".");
@@ -252,7 +232,7 @@ fn what_was_stopped_holds_up_nobody() {
         .collect();
     for words in [&["ps"][..], &["top", "--once"], &["disk", "--size", "1MiB", "--run", "true"]] {
         let began = Instant::now();
-        let mut child = Running(at(runtime.path(), words).stdout(Stdio::piped()).spawn().unwrap());
+        let mut child = Killed(at(runtime.path(), words).stdout(Stdio::piped()).spawn().unwrap());
         wait_until("it ends", || child.0.try_wait().expect("a child").is_some());
         let took = began.elapsed();
         // One after another, each would be waited for.

@@ -18,8 +18,9 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tempfile::TempDir;
 use zfold_disk::Disk;
 use zfold_disk::fuse::{FuseError, FuseFrontend};
-use zfold_testing::Random;
 use zfold_testing::skip::{installed, is_root, skip};
+use zfold_testing::wait::at_once;
+use zfold_testing::{Random, needs};
 
 const MIB: u64 = 1 << 20;
 
@@ -31,16 +32,16 @@ struct Mounted {
 }
 
 /// Mounts a device, or says why the test does not run.
-fn mounted(test: &str, disk: Arc<Disk>) -> Option<Mounted> {
+fn mounted(disk: Arc<Disk>) -> Option<Mounted> {
     let dir = tempfile::tempdir().unwrap();
     match FuseFrontend::mount(disk.clone(), &dir.path().join("disk")) {
         Ok(frontend) => Some(Mounted { frontend, disk, _dir: dir }),
         Err(error @ (FuseError::NoDriver | FuseError::DriverDenied | FuseError::NoHelper)) => {
-            skip(test, error);
+            skip(error);
             None
         }
         Err(FuseError::Mount(error)) if !is_root() => {
-            skip(test, error);
+            skip(error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -59,9 +60,7 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
 
 #[test]
 fn what_is_written_comes_back() {
-    let Some(on) = mounted("what_is_written_comes_back", common::disk(8 * MIB, false)) else {
-        return;
-    };
+    let Some(on) = mounted(common::disk(8 * MIB, false)) else { return };
     let (file, mut numbers) = (on.open(), Random::new(1));
     for (offset, len) in [(0, 4096), (1, 1), (4095, 2), (100_000, 3 << 20), (7 * MIB, 1 << 20)] {
         let data = numbers.half_noise(len);
@@ -78,7 +77,7 @@ fn what_is_written_comes_back() {
 
 #[test]
 fn the_length_is_the_devices() {
-    let Some(on) = mounted("the_length_is_the_devices", common::disk(MIB, false)) else { return };
+    let Some(on) = mounted(common::disk(MIB, false)) else { return };
     let file = on.open();
     assert_eq!(fs::metadata(on.frontend.path()).unwrap().len(), MIB);
     assert_eq!(errno(file.write_at(&[1], MIB)), Some(28), "ENOSPC");
@@ -98,8 +97,7 @@ fn the_length_is_the_devices() {
 
 #[test]
 fn a_file_opened_to_be_written_anew_is_zeros() {
-    let test = "a_file_opened_to_be_written_anew_is_zeros";
-    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    let Some(on) = mounted(common::disk(MIB, false)) else { return };
     on.disk.write(0, &Random::new(3).half_noise(MIB as usize)).unwrap();
     let file = OpenOptions::new().write(true).truncate(true).open(on.frontend.path()).unwrap();
     assert_eq!(on.disk.store().len(), 0);
@@ -137,16 +135,13 @@ one.flush()
 
 #[test]
 fn the_file_can_be_mapped() {
-    let test = "the_file_can_be_mapped";
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(6), Some(6)) {
-        return skip(test, "Linux 6.6 is the first that maps such files");
+        return skip("Linux 6.6 is the first that maps such files");
     }
-    if !installed(test, &["python3"]) {
-        return;
-    }
-    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    needs!(installed(&["python3"]));
+    let Some(on) = mounted(common::disk(MIB, false)) else { return };
     run("python3", &["-c", MAP, on.frontend.path().to_str().unwrap()]).unwrap();
     let mut back = vec![0; MIB as usize];
     on.disk.read(0, &mut back).unwrap();
@@ -159,8 +154,7 @@ fn the_file_can_be_mapped() {
 
 #[test]
 fn punched_ranges_are_holes_and_hold_no_memory() {
-    let test = "punched_ranges_are_holes_and_hold_no_memory";
-    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    let Some(on) = mounted(common::disk(MIB, false)) else { return };
     let file = on.open();
     file.write_all_at(&Random::new(2).half_noise(MIB as usize), 0).unwrap();
     assert_eq!(file.metadata().unwrap().blocks(), MIB / 512);
@@ -187,16 +181,12 @@ fn punched_ranges_are_holes_and_hold_no_memory() {
 
 #[test]
 fn threads_do_not_get_in_each_others_way() {
-    let test = "threads_do_not_get_in_each_others_way";
     let (threads, span) = (4, 2 * MIB);
-    let Some(on) = mounted(test, common::disk(threads * span, false)) else { return };
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let file = on.open();
-            // Neighbours share the page at their border.
-            let begin = thread * span + if thread > 0 { 100 } else { 0 };
-            scope.spawn(move || check_against_model(&file, begin, span - 100, thread));
-        }
+    let Some(on) = mounted(common::disk(threads * span, false)) else { return };
+    at_once(0..threads, |thread| {
+        // Neighbours share the page at their border.
+        let begin = thread * span + if thread > 0 { 100 } else { 0 };
+        check_against_model(&on.open(), begin, span - 100, thread);
     });
     on.disk.store().check();
 }
@@ -233,8 +223,7 @@ fn check_against_model(file: &File, begin: u64, span: u64, seed: u64) {
 
 #[test]
 fn a_read_only_device_takes_no_writes() {
-    let test = "a_read_only_device_takes_no_writes";
-    let Some(on) = mounted(test, common::disk(MIB, true)) else { return };
+    let Some(on) = mounted(common::disk(MIB, true)) else { return };
     let error = errno(OpenOptions::new().write(true).open(on.frontend.path()));
     assert_eq!(error, Some(30), "EROFS");
     let file = File::open(on.frontend.path()).unwrap();
@@ -244,8 +233,7 @@ fn a_read_only_device_takes_no_writes() {
 /// Times that no calendar has: the file has none, and its threads bear them.
 #[test]
 fn times_at_the_ends_of_time_are_taken_and_forgotten() {
-    let test = "times_at_the_ends_of_time_are_taken_and_forgotten";
-    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    let Some(on) = mounted(common::disk(MIB, false)) else { return };
     let file = on.open();
     let before = file.metadata().unwrap().mtime();
     for tv_sec in [0, -1, 1 << 40, -1 << 40, i64::MAX, i64::MIN + 1, i64::MIN] {
@@ -269,9 +257,7 @@ fn a_mount_leaves_nothing_behind() {
     let path = dir.path().join("disk");
     let mount = || FuseFrontend::mount(common::disk(MIB, false), &path);
     fs::write(&path, "what was there").unwrap();
-    let Some(made) = mounted("a_mount_leaves_nothing_behind", common::disk(MIB, false)) else {
-        return;
-    };
+    let Some(made) = mounted(common::disk(MIB, false)) else { return };
     let made_path = made.frontend.path().to_owned();
     drop(made.frontend);
     assert!(!made_path.exists(), "the file was made for the mount");
@@ -288,11 +274,8 @@ fn a_mount_leaves_nothing_behind() {
 
 #[test]
 fn a_file_in_use_stays_until_it_is_closed() {
-    let test = "a_file_in_use_stays_until_it_is_closed";
-    if !is_root() {
-        return skip(test, "needs root: fusermount3 unmounts a file in use");
-    }
-    let Some(mut on) = mounted(test, common::disk(MIB, false)) else { return };
+    needs!(is_root(), "needs root: fusermount3 unmounts a file in use");
+    let Some(mut on) = mounted(common::disk(MIB, false)) else { return };
     let file = on.open();
     assert!(matches!(on.frontend.umount(), Err(FuseError::Busy)));
     assert!(matches!(on.frontend.umount(), Err(FuseError::Busy)));

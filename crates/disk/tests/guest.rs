@@ -17,14 +17,14 @@ const QEMU: &str = "qemu-system-x86_64";
 const SECONDS_MAX: &str = "900";
 
 /// Returns where the guest lies, or says why the test does not run.
-fn guest(test: &str, initrd: &str) -> Option<PathBuf> {
+fn guest(initrd: &str) -> Option<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest");
     let dir = std::env::var_os("ZFOLD_GUEST_DIR").map_or_else(default, PathBuf::from);
-    if !installed(test, &[QEMU]) {
+    if !installed(&[QEMU]) {
         return None;
     }
     if !dir.join("vmlinuz").exists() || !dir.join(initrd).exists() {
-        skip(test, "there is no guest (run crates/disk/tests/guest/prepare.sh)");
+        skip("there is no guest (run crates/disk/tests/guest/prepare.sh)");
         return None;
     }
     Some(dir)
@@ -48,7 +48,7 @@ fn boot(dir: &Path, initrd: &str, mode: &str, arguments: &[String]) -> String {
 
 #[test]
 fn a_guest_keeps_a_file_system_on_vhost_user() {
-    let Some(dir) = guest("a_guest_keeps_a_file_system_on_vhost_user", "initrd") else { return };
+    let Some(dir) = guest("initrd") else { return };
     let disk = common::disk(256 << 20, false);
     let sockets = tempfile::tempdir().unwrap();
     let socket = sockets.path().join("disk.sock");
@@ -71,17 +71,15 @@ fn a_guest_keeps_a_file_system_on_vhost_user() {
 #[cfg(feature = "ublk")]
 #[test]
 fn a_guest_serves_itself_a_block_device() {
-    let test = "a_guest_serves_itself_a_block_device";
-    let Some(dir) = guest(test, "initrd") else { return };
-    if !installed(test, &["cpio"]) {
-        return;
-    }
+    let Some(dir) = guest("initrd") else { return };
+    zfold_testing::needs!(installed(&["cpio"]));
     // Built with the tests, in a folder beside theirs.
     let tests = std::env::current_exe().unwrap();
     let server = tests.parent().unwrap().with_file_name("examples").join("ublk");
-    if !server.exists() {
-        return skip(test, "its server is not built (cargo build --example ublk --features ublk)");
-    }
+    zfold_testing::needs!(
+        server.exists(),
+        "its server is not built (cargo build --example ublk --features ublk)"
+    );
     let scratch = tempfile::tempdir().unwrap();
     let initrd = scratch.path().join("initrd");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/add.sh");

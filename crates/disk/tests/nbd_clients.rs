@@ -49,12 +49,12 @@ impl Drop for OnSocket {
 }
 
 /// Runs a client and returns what it printed; `None` if it is not installed.
-fn run(test: &str, program: &str, args: &[&str]) -> Option<String> {
+fn run(program: &str, args: &[&str]) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     // nbdsh is a module of the system's Python, not of one that shadows it.
     let output = Command::new(program).args(args).env("PATH", format!("/usr/bin:{path}")).output();
     let Ok(output) = output else {
-        skip(test, format_args!("{program} is not installed"));
+        skip(format_args!("{program} is not installed"));
         return None;
     };
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -83,12 +83,11 @@ fn contents(disk: &Disk) -> Vec<u8> {
 
 #[test]
 fn nbdinfo_shows_the_exports_and_their_maps() {
-    let test = "nbdinfo_shows_the_exports_and_their_maps";
     let (disk, other) = (disk(1024), disk(16));
     disk.write(MIB, &bytes(4096, 1)).unwrap();
     disk.write_zeroes(2 * MIB, MIB, zfold_disk::Holes::Forbid).unwrap();
     let on = OnSocket::new(&[("disk", &disk), ("other", &other)], NbdOptions::default());
-    let Some(json) = run(test, "nbdinfo", &["--json", &on.uri]) else { return };
+    let Some(json) = run("nbdinfo", &["--json", &on.uri]) else { return };
     for part in [
         "\"export-size\": 4194304",
         "\"base:allocation\"",
@@ -99,34 +98,33 @@ fn nbdinfo_shows_the_exports_and_their_maps() {
     ] {
         assert!(json.contains(part), "{part} in {json}");
     }
-    let map = run(test, "nbdinfo", &["--map", &on.uri]).unwrap();
+    let map = run("nbdinfo", &["--map", &on.uri]).unwrap();
     let numbers = |line: &str| -> Vec<u64> {
         line.split_whitespace().map_while(|word| word.parse().ok()).collect()
     };
     let lines: Vec<_> = map.lines().map(numbers).collect();
     let rest = 3 * MIB - 4096;
     assert_eq!(lines, [[0, MIB, 3], [MIB, 4096, 0], [MIB + 4096, rest, 3]]);
-    let list = run(test, "nbdinfo", &["--list", &on.uri]).unwrap();
+    let list = run("nbdinfo", &["--list", &on.uri]).unwrap();
     assert!(list.contains("export=\"disk\"") && list.contains("export=\"other\""), "{list}");
 }
 
 #[test]
 fn nbdcopy_copies_both_ways() {
-    let test = "nbdcopy_copies_both_ways";
     let disk = disk(8192);
     let on = OnSocket::one(&disk);
     let (from, to) = (on.file("from"), on.file("to"));
     let image = image(&from, 32 * MIB);
     let [from, to] = [&from, &to].map(|path| path.to_str().unwrap());
-    let Some(_) = run(test, "nbdcopy", &["--connections=4", from, &on.uri]) else { return };
+    let Some(_) = run("nbdcopy", &["--connections=4", from, &on.uri]) else { return };
     assert!(contents(&disk) == image);
     assert!(disk.store().len() < 8192 * 3 / 7, "zeros were sent as such");
-    run(test, "nbdcopy", &["--connections=4", &on.uri, to]).unwrap();
+    run("nbdcopy", &["--connections=4", &on.uri, to]).unwrap();
     assert!(fs::read(to).unwrap() == image);
     // From one server to another.
     let second = self::disk(8192);
     let beside = OnSocket::one(&second);
-    run(test, "nbdcopy", &["--connections=4", &on.uri, &beside.uri]).unwrap();
+    run("nbdcopy", &["--connections=4", &on.uri, &beside.uri]).unwrap();
     assert!(contents(&second) == image);
 }
 
@@ -178,32 +176,29 @@ h.shutdown()
 print("all well")
 "#;
     let setup = format!("uri = {:?}", on.uri);
-    let test = "nbdsh_uses_every_command";
-    let Some(out) = run(test, "nbdsh", &["-c", &setup, "-c", script]) else { return };
+    let Some(out) = run("nbdsh", &["-c", &setup, "-c", script]) else { return };
     assert_eq!(out.trim(), "all well");
     assert_eq!(disk.store().len(), 3, "two pages of data and one of zeros");
 }
 
 #[test]
 fn qemu_img_converts_and_compares() {
-    let test = "qemu_img_converts_and_compares";
     let disk = disk(8192);
     let on = OnSocket::one(&disk);
     let (raw, back) = (on.file("raw"), on.file("back.qcow2"));
     let image = image(&raw, 32 * MIB);
     let [raw, back] = [&raw, &back].map(|path| path.to_str().unwrap());
     let into = ["convert", "-n", "-W", "-f", "raw", "-O", "raw", raw, &on.uri];
-    let Some(_) = run(test, "qemu-img", &into) else { return };
+    let Some(_) = run("qemu-img", &into) else { return };
     assert!(contents(&disk) == image);
-    run(test, "qemu-img", &["compare", "-f", "raw", "-F", "raw", raw, &on.uri]).unwrap();
-    run(test, "qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &on.uri, back]).unwrap();
-    run(test, "qemu-img", &["compare", "-F", "raw", back, &on.uri]).unwrap();
-    run(test, "qemu-img", &["map", "-f", "raw", "--output=json", &on.uri]).unwrap();
+    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", raw, &on.uri]).unwrap();
+    run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &on.uri, back]).unwrap();
+    run("qemu-img", &["compare", "-F", "raw", back, &on.uri]).unwrap();
+    run("qemu-img", &["map", "-f", "raw", "--output=json", &on.uri]).unwrap();
 }
 
 #[test]
 fn libnbd_and_qemu_speak_tls() {
-    let test = "libnbd_and_qemu_speak_tls";
     let dir = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
@@ -220,7 +215,7 @@ fn libnbd_and_qemu_speak_tls() {
     let from = from.to_str().unwrap();
     let uri = format!("{}&tls-certificates={certificates}&tls-hostname=localhost", on.uri);
     let uri = uri.replacen("///?", "//localhost/?", 1);
-    if run(test, "nbdcopy", &["--connections=4", from, &uri]).is_some() {
+    if run("nbdcopy", &["--connections=4", from, &uri]).is_some() {
         assert!(contents(&disk) == image);
     }
     let tls = format!("tls-creds-x509,id=tls,dir={certificates},endpoint=client");
@@ -230,5 +225,5 @@ fn libnbd_and_qemu_speak_tls() {
         socket.display(),
     );
     let args = ["--object", &tls, "--image-opts", "-c", "read -P 0 12k 4k", &target];
-    let _ = run(test, "qemu-io", &args);
+    let _ = run("qemu-io", &args);
 }

@@ -48,14 +48,11 @@ fn writes_of_a_dead_client_do_not_come_after_those_of_another() {
     let disk = disk(WRITES);
     let mut served = Served::one(&disk);
     the_later_client_wins(WRITES, || served.ready());
-    served.finish();
 }
 
 #[test]
 fn nor_do_they_over_tcp() {
-    if !has_loopback("nor_do_they_over_tcp") {
-        return;
-    }
+    zfold_testing::needs!(has_loopback());
     let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".into())).unwrap();
     let uri = listener.uri(false);
     let address = uri.trim_end_matches('/').rsplit('/').next().unwrap().to_owned();
@@ -124,6 +121,4 @@ fn a_client_that_leaves_in_order_is_served_to_its_end() {
         leaving.assert_closed();
         assert_eq!(other.read(0, 0, 4096), Ok(bytes(4096, round)));
     }
-    drop(other);
-    served.finish();
 }

@@ -41,7 +41,6 @@ fn a_golden_transcript_of_go() {
     );
     (&stream).write_all(&request(DISCONNECT, 0, 9, 0, 0)).unwrap();
     assert_eq!(std::io::Read::read(&mut stream, &mut [0]).unwrap(), 0);
-    served.finish();
 }
 
 #[test]
@@ -59,7 +58,6 @@ fn export_name_begins_with_and_without_zeroes() {
         assert_eq!(client.take_vec(zeroes), vec![0; zeroes]);
         assert_eq!(client.simple(FLUSH, 0, 0, 0), 0);
     }
-    served.finish();
 }
 
 #[test]
@@ -102,8 +100,6 @@ fn info_tells_what_is_asked_for() {
     assert_eq!(replies[1].1, b"\0\x02the disk \"one\"");
     assert_eq!(replies[2].1, b"\0\x03\0\0\0\x01\0\0\x10\0\x04\0\0\0");
     assert_eq!(client.go("one").0, 4 * PAGE, "INFO leaves the handshake open");
-    drop(client);
-    served.finish();
 }
 
 #[test]
@@ -116,7 +112,6 @@ fn list_names_every_export() {
     assert_eq!(replies[1], (2, b"\0\0\0\0the disk \"\"".to_vec()));
     assert_eq!(replies[2], (ACK, vec![]));
     assert_eq!(served.client().option(LIST, &[1])[0].0, INVALID);
-    served.finish();
 }
 
 #[test]
@@ -144,8 +139,6 @@ fn meta_contexts_are_listed_and_set() {
     assert_eq!(client.option(SET_META_CONTEXT, &queries("", &[])), [(ACK, vec![])]);
     client.go("");
     assert_eq!(client.simple(BLOCK_STATUS, 0, 0, 4096), EINVAL);
-    drop(client);
-    served.finish();
 }
 
 #[test]
@@ -157,8 +150,6 @@ fn a_context_holds_for_its_export_only() {
     client.structured();
     client.go("b");
     assert_eq!(client.simple(BLOCK_STATUS, 0, 0, 4096), EINVAL);
-    drop(client);
-    served.finish();
 }
 
 #[test]
@@ -190,8 +181,6 @@ fn malformed_options_are_refused_and_the_next_is_heard() {
     }
     assert_eq!(client.option(LIST, &vec![0; 100_000])[0].0, TOO_BIG);
     assert_eq!(client.go("").0, PAGE);
-    drop(client);
-    served.finish();
 }
 
 #[test]
@@ -220,7 +209,6 @@ fn what_is_no_handshake_is_hung_up_on() {
     client.stream.shutdown(Shutdown::Write).unwrap();
     client.assert_closed();
     assert_eq!(served.server.stats().failed_handshakes_total, 5);
-    served.finish();
 }
 
 #[test]
@@ -244,7 +232,6 @@ fn a_client_that_says_nothing_is_dropped() {
     });
     assert!(heard.count() < 60_000);
     assert_eq!(served.server.stats().failed_handshakes_total, 3);
-    served.finish();
 }
 
 #[test]
@@ -265,5 +252,4 @@ fn a_handshake_has_one_time_for_all_of_it() {
         "it ends by its time, not by the number of its options"
     );
     assert_eq!(served.server.stats().failed_handshakes_total, 1);
-    served.finish();
 }

@@ -8,15 +8,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use client::*;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
 use zfold_disk::nbd::{Address, ListenError, Listener, NbdOptions, NbdServer};
 
 /// Listens on loopback; says so where there is none.
-fn on_loopback(test: &str) -> Option<Listener> {
-    if !has_loopback(test) {
+fn on_loopback() -> Option<Listener> {
+    if !has_loopback() {
         return None;
     }
     Some(Listener::bind(&Address::Tcp("127.0.0.1:0".into())).unwrap())
@@ -39,7 +38,7 @@ fn a_server_over_both_sockets() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a socket");
     let unix = Listener::bind(&Address::Unix(path.clone())).unwrap();
-    let Some(tcp) = on_loopback("a_server_over_both_sockets") else { return };
+    let Some(tcp) = on_loopback() else { return };
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let encoded = path.display().to_string().replace(' ', "%20");
     assert_eq!(unix.uri(false), format!("nbd+unix:///?socket={encoded}"));
@@ -101,9 +100,7 @@ fn addresses_that_cannot_be_bound_name_a_remedy() {
     assert!(message(Address::Unix(nowhere)).contains("create the directory"));
     let long = dir.path().join("n".repeat(120));
     assert!(message(Address::Unix(long)).contains("too long"));
-    let Some(tcp) = on_loopback("addresses_that_cannot_be_bound_name_a_remedy: tcp") else {
-        return;
-    };
+    let Some(tcp) = on_loopback() else { return };
     let taken = tcp.uri(false).replace("nbd://", "").replace('/', "");
     assert!(message(Address::Tcp(taken)).contains("choose another address"));
 }
@@ -146,10 +143,8 @@ fn what_is_inherited_is_found() {
     assert!(found[0].uri(false).ends_with("/socket"));
     server.serve(found.remove(0)).unwrap();
     assert!(found.is_empty());
-    let begin = Instant::now();
-    while server.stats().requests_total == 0 || server.stats().connections > 0 {
-        assert!(begin.elapsed() < PATIENCE, "a client comes and goes");
-        std::thread::yield_now();
-    }
+    wait_until("a client came and went", || {
+        server.stats().requests_total > 0 && server.stats().connections == 0
+    });
     assert!(server.shutdown(PATIENCE));
 }

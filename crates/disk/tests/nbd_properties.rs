@@ -21,6 +21,7 @@ use client::*;
 use proptest::prelude::*;
 use zfold_disk::nbd::NbdOptions;
 use zfold_testing::random::mixed;
+use zfold_testing::wait::at_once;
 
 const CONNECTIONS: u64 = 3;
 /// Bytes of the device that one connection has for itself; no multiple of a page, so that
@@ -150,21 +151,12 @@ proptest! {
             in_flight: HashMap::new(),
         });
         let runs: Vec<Run> = runs.collect();
-        let models = std::thread::scope(|scope| {
-            let threads: Vec<_> = runs
-                .into_iter()
-                .zip(&ops)
-                .map(|(mut run, ops)| {
-                    scope.spawn(move || {
-                        ops.iter().for_each(|op| run.apply(op));
-                        while !run.in_flight.is_empty() {
-                            run.receive();
-                        }
-                        run.model
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        let models = at_once(runs.into_iter().zip(&ops), |(mut run, ops)| {
+            ops.iter().for_each(|op| run.apply(op));
+            while !run.in_flight.is_empty() {
+                run.receive();
+            }
+            run.model
         });
         let mut held = vec![0; (CONNECTIONS * PART) as usize];
         disk.read(0, &mut held).unwrap();

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use zfold_far::testing::{SimEngine, SimFault, SimFaults};
 use zfold_far::{Engine, EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing;
+use zfold_testing::Random;
 use zfold_testing::random::noise as bytes;
-use zfold_testing::{Random, wait_until};
+use zfold_testing::wait::{at_once, wait_until};
 
 const LEN: u64 = 8 << 20;
 
@@ -271,35 +272,30 @@ fn threads_read_what_they_wrote_while_the_cleaner_works() {
         .with_probe_max(short);
     let far = open(&engine, options);
     let reads = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (far, reads) = (&far, &reads);
-            scope.spawn(move || {
-                let mut known = vec![None; PAGES as usize];
-                let mut random = Random::new(thread);
-                for round in 0..3000_u64 {
-                    let page = random.below(PAGES);
-                    let (at, known) = ((thread * PAGES + page) * 4096, &mut known[page as usize]);
-                    match round % 5 {
-                        0 | 1 => {
-                            let len = 512 * (1 + round as usize % 8);
-                            let new = bytes(thread << 32 | round, len);
-                            *known = far.write_at(at, &new).ok().map(|()| new);
-                        }
-                        2 if round % 3 == 0 => {
-                            far.discard(at, 4096).unwrap();
-                            *known = None;
-                        }
-                        _ => {
-                            if let Some(known) = known {
-                                let got = read(far, at, known.len());
-                                assert!(got.expect("eight attempts") == *known);
-                                reads.fetch_add(1, Ordering::Relaxed);
-                            }
-                        }
+    at_once(0..THREADS, |thread| {
+        let mut known = vec![None; PAGES as usize];
+        let mut random = Random::new(thread);
+        for round in 0..3000_u64 {
+            let page = random.below(PAGES);
+            let (at, known) = ((thread * PAGES + page) * 4096, &mut known[page as usize]);
+            match round % 5 {
+                0 | 1 => {
+                    let len = 512 * (1 + round as usize % 8);
+                    let new = bytes(thread << 32 | round, len);
+                    *known = far.write_at(at, &new).ok().map(|()| new);
+                }
+                2 if round % 3 == 0 => {
+                    far.discard(at, 4096).unwrap();
+                    *known = None;
+                }
+                _ => {
+                    if let Some(known) = known {
+                        let got = read(&far, at, known.len());
+                        assert!(got.expect("eight attempts") == *known);
+                        reads.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-            });
+            }
         }
     });
     println!("{} reads; {:?}", reads.into_inner(), far.stats());

@@ -11,7 +11,6 @@ use common::{SEED, World};
 use vmm::{Vmm, first_word};
 use zfold_guest::{GuestState, GuestStats, NoOrigin, ServerOptions, images_options};
 use zfold_store::CodecKind;
-use zfold_testing::wait::PATIENCE;
 use zfold_testing::{skip, wait_for, wait_until};
 
 /// Not a test: the process of a stand-in. Without its environment it does nothing.
@@ -25,7 +24,7 @@ macro_rules! vmm {
     ($world:expr, $message:expr) => {
         match $world.vmm($message) {
             Some(vmm) => vmm,
-            None => return skip(&format!("a guest that says {}", $message), "no userfaultfd"),
+            None => return skip("no userfaultfd"),
         }
     };
 }
@@ -59,23 +58,6 @@ fn a_message_may_come_in_pieces_and_with_the_older_name() {
         let mut guest = vmm!(world, message);
         verify(&world, &mut guest, 1);
     }
-}
-
-#[test]
-fn clones_are_served_side_by_side() {
-    let world = World::new(1000);
-    let mut guests: Vec<_> = (0..8).filter_map(|_| world.vmm("whole")).collect();
-    if guests.is_empty() {
-        return skip("clones", "no userfaultfd");
-    }
-    let all = format!("verify {SEED} 0 {} 7", world.pages);
-    guests.iter_mut().for_each(|guest| guest.say(&all));
-    guests.iter_mut().for_each(|guest| assert_eq!(guest.hear(), "right"));
-    assert_eq!(world.server.stats().guests.len(), 8);
-    // What they write is theirs.
-    guests[0].ask("write 5 77");
-    assert_eq!(guests[0].ask("read 5"), "77");
-    verify(&world, &mut guests[1], 1);
 }
 
 /// Pitfalls 1, 2 and 3: faults, discards and writes of several threads at a time, for as long as
@@ -289,31 +271,10 @@ fn a_guest_whose_regions_are_refused_is_killed_if_one_says_so() {
     let mut options = ServerOptions::default();
     options.kills_refused = true;
     let world = World::of(256, &images_options(CodecKind::Lz4.into(), None), options);
-    let Some(mut guest) = world.vmm("beyond") else {
-        return skip("a guest that is refused", "no userfaultfd");
-    };
+    let Some(mut guest) = world.vmm("beyond") else { return skip("no userfaultfd") };
     world.hears("is killed: ");
     world.has_guests(0);
     guest.kill();
-}
-
-#[test]
-fn guests_that_are_released_need_nobody() {
-    let world = World::new(2000);
-    let mut guest = vmm!(world, "whole");
-    assert_eq!(guest.ask("read 3"), first_word(SEED, 3).to_string());
-    assert_eq!(guest.ask("discard 100 8"), "ok");
-    assert_eq!(world.server.release(PATIENCE), 0);
-    // For a moment, children of other tests have copies of the socket.
-    wait_until("nobody is accepted", || {
-        std::os::unix::net::UnixStream::connect(&world.socket).is_err()
-    });
-    drop(world);
-    assert_eq!(guest.ask("read 103"), "0");
-    assert_eq!(guest.ask(&format!("verify {SEED} 0 100 7")), "right");
-    assert_eq!(guest.ask(&format!("verify {SEED} 108 2000 7")), "right");
-    // The kernel answers now.
-    assert_eq!((guest.ask("discard 3 1"), guest.ask("read 3")), ("ok".into(), "0".into()));
 }
 
 /// Pitfall 14.
@@ -328,10 +289,7 @@ fn a_page_of_2_mib_is_one_copy() {
     assert_eq!((stats.given.faults_total, stats.given.copied_pages_total), (4, 4 * 512));
     // The stand-in maps one page more than it has.
     let Some(mut guest) = world.vmm("hugetlb") else {
-        return skip(
-            "a page of 2 MiB from hugetlbfs",
-            "no huge page is reserved (vm.nr_hugepages)",
-        );
+        return skip("no huge page is reserved (vm.nr_hugepages)");
     };
     verify(&world, &mut guest, 1);
     assert_eq!(guest.ask("discard 512 512"), "ok");
@@ -383,7 +341,7 @@ fn a_fault_that_waits_is_reported() {
 fn memory_that_was_not_named_is_reported() {
     let world = World::new(128);
     let Some(mut guest) = Vmm::start(&world.socket, 256, "half") else {
-        return skip("memory that was not named", "no userfaultfd");
+        return skip("no userfaultfd");
     };
     assert_eq!(guest.ask("read 3"), first_word(SEED, 3).to_string());
     guest.say("read 203");

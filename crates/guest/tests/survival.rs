@@ -24,7 +24,7 @@ use zfold_guest::{
 };
 use zfold_store::CodecKind;
 use zfold_testing::wait::PATIENCE;
-use zfold_testing::{Random, skip, wait_for, wait_until};
+use zfold_testing::{Random, needs, skip, wait_for, wait_until};
 
 const SEED: u64 = 7;
 
@@ -268,9 +268,7 @@ fn guests_read_no_wrong_byte_while_servers_are_killed() {
     let kills = kills(8);
     let mut world = World::new(256 + kills * 256, true, FrontOptions::default());
     let mut guests: Vec<_> = (0..8).filter_map(|_| world.vmm()).collect();
-    if guests.is_empty() {
-        return skip("servers that are killed", "no userfaultfd");
-    }
+    needs!(!guests.is_empty(), "no userfaultfd");
     let time = 400 + kills * 60;
     guests.iter_mut().for_each(|guest| guest.say(&format!("live {SEED} {time}")));
     let mut rng = Random::new(u64::from(std::process::id()));
@@ -354,9 +352,7 @@ fn sleeper(folder: &Path, pages: u64, number: u64, (is_over, sleeps): (&AtomicBo
 fn guests_that_sleep_while_servers_are_killed_wake_up_as_they_were() {
     let kills = kills(8);
     let mut world = World::new(512, true, FrontOptions::default());
-    if world.vmm().is_none() {
-        return skip("guests that sleep", "no userfaultfd");
-    }
+    needs!(world.vmm().is_some(), "no userfaultfd");
     let (is_over, slept, mut random) =
         (AtomicBool::new(false), AtomicU64::new(0), Random::new(SEED));
     std::thread::scope(|scope| {
@@ -385,7 +381,7 @@ fn guests_that_sleep_while_servers_are_killed_wake_up_as_they_were() {
 #[test]
 fn a_stock_that_is_lost_is_made_anew() {
     let world = World::new(512, true, FrontOptions::default());
-    let Some(mut guest) = world.vmm() else { return skip("a stock", "no userfaultfd") };
+    let Some(mut guest) = world.vmm() else { return skip("no userfaultfd") };
     let server = world.server();
     let began = Instant::now();
     for _ in 0..4 {
@@ -408,7 +404,7 @@ fn guests_wait_where_nobody_can_serve_them_or_are_killed() {
         let mut options = FrontOptions::default();
         options.on_loss = on_loss;
         let mut world = World::new(256, false, options);
-        let Some(mut guest) = world.vmm() else { return skip("a loss", "no userfaultfd") };
+        let Some(mut guest) = world.vmm() else { return skip("no userfaultfd") };
         assert_ne!(guest.ask("read 3"), "0");
         kill(world.server());
         if on_loss == OnLoss::Wait {
@@ -428,9 +424,7 @@ fn guests_wait_where_nobody_can_serve_them_or_are_killed() {
 fn a_guest_that_says_something_odd_keeps_none_from_being_served() {
     let world = World::new(256, false, FrontOptions::default());
     let socket = world.folder.path().join("web");
-    let Some(odd) = Vmm::start(&socket, world.pages, "odd") else {
-        return skip("an odd message", "no userfaultfd");
-    };
+    let Some(odd) = Vmm::start(&socket, world.pages, "odd") else { return skip("no userfaultfd") };
     let mut guest = world.vmm().expect("as before");
     guest.say("read 3");
     assert!(guest.answers_within(PATIENCE), "nobody serves it");
@@ -453,7 +447,7 @@ fn a_server_that_does_not_look_is_named_and_can_be_ended() {
     let mut options = FrontOptions::default();
     options.patience = Duration::from_millis(50);
     let world = World::new(256, true, options);
-    let Some(mut guest) = world.vmm() else { return skip("a watchdog", "no userfaultfd") };
+    let Some(mut guest) = world.vmm() else { return skip("no userfaultfd") };
     assert_ne!(guest.ask("read 3"), "0");
     let server = world.server();
     kill_process(server, Signal::STOP).expect("it runs");

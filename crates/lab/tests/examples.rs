@@ -54,7 +54,7 @@ fn examples_of_help_work() {
             continue;
         }
         if rest.contains("jq ") && !has_jq {
-            skip(&format!("examples_of_help_work: {line}"), "no jq");
+            skip(format_args!("{line}: no jq"));
             continue;
         }
         let script = format!("{} --quick --repeats 1 --scale 0.001 >results", bare(lab));

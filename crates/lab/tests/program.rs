@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{EXPERIMENTS, PROGRAM, assert_refused, has_zfold, lab, results};
-use zfold_testing::skip;
+use zfold_testing::needs;
 
 /// Returns a directory of its own for one test, without anything in it.
 fn directory(name: &str) -> PathBuf {
@@ -43,41 +43,34 @@ fn help_says_what_each_experiment_settles() {
 // Bad input.
 
 #[test]
-fn a_project_that_is_not_there_is_refused() {
-    assert_refused(&["build", "--project", "/no/such"], 2, &["/no/such", "no such folder"]);
-}
-
-#[test]
-fn a_missing_experiment_is_answered_with_those_for_people() {
-    let parts = ["zfold lab needs one of pool-lock, ", ", build, all (see zfold lab --help)"];
-    assert_refused(&[], 2, &parts);
+fn wrong_arguments_are_answered_with_those_that_work() {
+    let needs = ["zfold lab needs one of pool-lock, ", ", build, all (see zfold lab --help)"];
+    let scales = "a number from 0.001 to 1000, such as 0.5";
+    let cases: [(&[&str], i32, &[&str]); 18] = [
+        (&["build", "--project", "/no/such"], 2, &["/no/such", "no such folder"]),
+        (&["free", "--project", "src"], 2, &["--project"]),
+        (&[], 2, &needs),
+        (&["process", "pageout", "no job"], 1, &["for the program itself only"]),
+        (&["free", "--scale", "0"], 2, &["--scale", "0", scales]),
+        (&["free", "--scale", "-1"], 2, &["--scale", "-1", scales]),
+        (&["free", "--scale", "NaN"], 2, &["--scale", "NaN", scales]),
+        (&["free", "--scale", "inf"], 2, &["--scale", "inf", scales]),
+        (&["free", "--scale", "half"], 2, &["--scale", "half", scales]),
+        (&["free", "--repeats", "0"], 2, &["--repeats", "0", "1..=1000"]),
+        (&["free", "--repeats", "1001"], 2, &["--repeats", "1001", "1..=1000"]),
+        (&["fre"], 2, &["fre", "'free'"]),
+        (&["free", "--format", "xml"], 2, &["xml", "table, json, csv"]),
+        (&["free", "--repeat", "3"], 2, &["--repeat", "'--repeats'"]),
+        (&["free", "--seed", "x"], 2, &["--seed", "x"]),
+        (&["all", "--html", "/"], 1, &["cannot write /: is a directory"]),
+        (&["all", "--output", "/"], 1, &["cannot write /: is a directory"]),
+        (&["all", "--html", "a", "--output", "a"], 2, &["--html and --output name the same file"]),
+    ];
+    for (arguments, status, parts) in cases {
+        assert_refused(arguments, status, parts);
+    }
     let said = String::from_utf8_lossy(&lab(&[]).stderr).into_owned();
     assert!(!said.contains("process"), "{said}");
-    assert_refused(&["process", "pageout", "no job"], 1, &["for the program itself only"]);
-}
-
-#[test]
-fn scales_that_are_no_share_are_refused() {
-    for scale in ["0", "-1", "NaN", "inf", "half"] {
-        let parts = ["--scale", scale, "a number from 0.001 to 1000, such as 0.5"];
-        assert_refused(&["free", "--scale", scale], 2, &parts);
-    }
-}
-
-#[test]
-fn repeats_out_of_range_are_refused() {
-    for repeats in ["0", "1001"] {
-        let parts = ["--repeats", repeats, "1..=1000"];
-        assert_refused(&["free", "--repeats", repeats], 2, &parts);
-    }
-}
-
-#[test]
-fn unknown_experiments_formats_and_options_are_refused() {
-    assert_refused(&["fre"], 2, &["fre", "'free'"]);
-    assert_refused(&["free", "--format", "xml"], 2, &["xml", "table, json, csv"]);
-    assert_refused(&["free", "--repeat", "3"], 2, &["--repeat", "'--repeats'"]);
-    assert_refused(&["free", "--seed", "x"], 2, &["--seed", "x"]);
 }
 
 #[test]
@@ -91,19 +84,6 @@ fn missing_directory_is_named_before_the_work() {
     assert_eq!(std::fs::read_dir(directory).expect("a directory").count(), 0);
 }
 
-#[test]
-fn directory_is_not_a_file() {
-    for option in ["--html", "--output"] {
-        assert_refused(&["all", option, "/"], 1, &["cannot write /: is a directory"]);
-    }
-}
-
-#[test]
-fn page_and_results_need_two_files() {
-    let arguments = ["all", "--html", "a", "--output", "a"];
-    assert_refused(&arguments, 2, &["--html and --output name the same file"]);
-}
-
 /// Runs the quick form of an experiment that starts zfold, and returns what it says.
 fn small(program: &Path, experiment: &str, path: &Path) -> String {
     let mut command = Command::new(program);
@@ -115,15 +95,10 @@ fn small(program: &Path, experiment: &str, path: &Path) -> String {
 
 #[test]
 fn zfold_is_found_beside_and_then_in_the_path() {
-    let test = "zfold_is_found_beside_and_then_in_the_path";
-    if !has_zfold(test) {
-        return;
-    }
+    needs!(has_zfold());
     let built = Path::new(PROGRAM).parent().expect("a folder");
     let works = Command::new(built.join("zfold")).arg("check").output().expect("it starts");
-    if !works.status.success() {
-        return skip(test, "zfold run does not work here (zfold check)");
-    }
+    needs!(works.status.success(), "zfold run does not work here (zfold check)");
     let (folder, tools) = (directory("found"), Path::new("/usr/bin:/bin"));
     let elsewhere = folder.join("zfold-lab");
     std::fs::hard_link(PROGRAM, &elsewhere).expect("a link");
@@ -143,10 +118,10 @@ fn where_there_is_no_zfold_what_needs_it_is_left_out_with_the_remedy() {
     std::fs::hard_link(PROGRAM, &program).expect("a link");
     // No program, though its name is right.
     std::fs::write(folder.join("zfold"), "").expect("written");
-    if Path::new("/usr/bin/zfold").exists() || Path::new("/bin/zfold").exists() {
-        let test = "where_there_is_no_zfold_what_needs_it_is_left_out_with_the_remedy";
-        return skip(test, "zfold is installed");
-    }
+    needs!(
+        !Path::new("/usr/bin/zfold").exists() && !Path::new("/bin/zfold").exists(),
+        "zfold is installed"
+    );
     let said = small(&program, "pageout", Path::new("/usr/bin:/bin"));
     // What the system lacks, such as a swap, is left out as well.
     let left = |line: &&str| line.contains("SKIPPED: ") && line.contains("zfold run lz4");

@@ -10,6 +10,7 @@ use zfold_pool::{
     PageSize, Pool, PoolOptions, create,
 };
 use zfold_testing::Random;
+use zfold_testing::wait::{at_once, beside};
 
 const LOCKED: u64 = 1 << 63;
 const PRESENT: u64 = 1 << 62;
@@ -219,36 +220,24 @@ fn objects_keep_their_bytes_while_several_threads_compact() {
         options.rules.contexts = zfold_pool::Contexts::Concurrent;
         options.cpus = Some(4);
         let world = World::new(&options, 500);
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        world.compact(&stop);
-                    }
-                });
-            }
-            let work = |thread: u32| {
-                let mut random = Random::new(thread.into());
-                for _ in 0..20_000 {
-                    let (key, len) = (random.below(500) as u32, 1 + random.index(2000));
-                    match random.below(16) {
-                        0..=6 => world.store(key, len),
-                        7..=10 => world.load(key),
-                        11..=13 => world.drop(key),
-                        _ => {
-                            let handle = world.pool.insert(&bytes(key, len)).unwrap();
-                            assert_eq!(*world.pool.read(handle).unwrap(), *bytes(key, len));
-                            world.pool.free(handle).unwrap();
-                        }
+        let work = |thread: u32| {
+            let mut random = Random::new(thread.into());
+            for _ in 0..20_000 {
+                let (key, len) = (random.below(500) as u32, 1 + random.index(2000));
+                match random.below(16) {
+                    0..=6 => world.store(key, len),
+                    7..=10 => world.load(key),
+                    11..=13 => world.drop(key),
+                    _ => {
+                        let handle = world.pool.insert(&bytes(key, len)).unwrap();
+                        assert_eq!(*world.pool.read(handle).unwrap(), *bytes(key, len));
+                        world.pool.free(handle).unwrap();
                     }
                 }
-            };
-            let workers: Vec<_> = (0..4).map(|n| scope.spawn(move || work(n))).collect();
-            let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            stop.store(true, Ordering::Relaxed);
-            done.into_iter().for_each(|done| done.unwrap());
-        });
+            }
+        };
+        let compact = || _ = world.compact(&AtomicBool::new(false));
+        beside(compact, || beside(compact, || at_once(0..4, work)));
         assert!(world.pool.stats().objects_moved_total > 0);
         world.check(0);
         (0..500).for_each(|key| world.drop(key));

@@ -273,13 +273,12 @@ mod tests {
     const PAGES: usize = 4;
 
     /// Returns a mapping whose pages are full of their number plus one, if pages can be moved.
-    fn filled(test: &str) -> Option<(Frames, Mapping)> {
+    fn filled() -> Option<(Frames, Mapping)> {
         let opened = Uffd::open(Faults::UserOnly);
         let features = Features::MOVE.with(Features::SIGBUS).with(Features::PROTECT);
         let opened = opened.and_then(|uffd| uffd.handshake(features).map(|()| uffd));
-        let skipped = |error: &std::io::Error| {
-            zfold_testing::skip(test, format_args!("UFFDIO_MOVE: {error}"))
-        };
+        let skipped =
+            |error: &std::io::Error| zfold_testing::skip(format_args!("UFFDIO_MOVE: {error}"));
         let uffd = opened.inspect_err(skipped).ok()?;
         let map = Mapping::managed(PAGES * page_len()).unwrap();
         let staging = Mapping::managed(PAGES * page_len()).unwrap();
@@ -299,7 +298,7 @@ mod tests {
 
     #[test]
     fn pages_whose_move_was_not_reported_are_where_they_were_to_go() {
-        let Some((frames, map)) = filled("pages_whose_move_was_not_reported") else { return };
+        let Some((frames, map)) = filled() else { return };
         let at = |page: usize| map.range(page..page + 1).start;
         // As the kernel does it: the first two are moved, and the call says nothing of them.
         let to = frames.staging.range(0..PAGES).start;
@@ -325,7 +324,7 @@ mod tests {
     #[test]
     fn the_kernel_may_fill_and_empty_the_staging_area() {
         const POPULATE_WRITE: libc::c_int = 23;
-        let Some((frames, map)) = filled("the_kernel_may_fill_and_empty") else { return };
+        let Some((frames, map)) = filled() else { return };
         let staging = frames.staging.range(0..PAGES);
         let start = std::ptr::with_exposed_provenance_mut(staging.start);
         // SAFETY: the advice fills in what is missing, and nobody has references there.

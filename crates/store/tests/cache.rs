@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use zfold_store::pool::{Allocator, PoolOptions};
 use zfold_store::{Cache, CacheError, CacheOptions, CodecKind};
 use zfold_testing::Random;
+use zfold_testing::wait::at_once;
 
 const MIB: u64 = 1 << 20;
 
@@ -242,35 +243,28 @@ fn a_cache_that_was_cleared_holds_next_to_nothing() {
 #[test]
 fn threads_that_share_all_keys_read_whole_values() {
     let cache = Cache::open(&CacheOptions::new(MIB)).unwrap();
-    let found: u32 = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4_u64)
-            .map(|thread| {
-                let cache = &cache;
-                scope.spawn(move || {
-                    let (mut random, mut found) = (Random::new(thread), 0);
-                    let mut buffer = Vec::new();
-                    for _ in 0..6000 {
-                        let (key, version) = (random.below(600) as u16, random.below(8) as u32);
-                        match random.below(16) {
-                            0..7 => {
-                                let value = value(key, version, version as usize * 1700);
-                                cache.insert(&key.to_le_bytes(), &value).unwrap();
-                            }
-                            7 => _ = cache.remove(&key.to_le_bytes()),
-                            _ if cache.get_into(&key.to_le_bytes(), &mut buffer).unwrap() => {
-                                let version = (buffer.len() / 1700) as u32;
-                                assert!(buffer == value(key, version, buffer.len()), "{key}");
-                                found += 1;
-                            }
-                            _ => {}
-                        }
-                    }
-                    found
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    let found = at_once(0..4, |thread| {
+        let (mut random, mut found) = (Random::new(thread), 0);
+        let mut buffer = Vec::new();
+        for _ in 0..6000 {
+            let (key, version) = (random.below(600) as u16, random.below(8) as u32);
+            match random.below(16) {
+                0..7 => {
+                    let value = value(key, version, version as usize * 1700);
+                    cache.insert(&key.to_le_bytes(), &value).unwrap();
+                }
+                7 => _ = cache.remove(&key.to_le_bytes()),
+                _ if cache.get_into(&key.to_le_bytes(), &mut buffer).unwrap() => {
+                    let version = (buffer.len() / 1700) as u32;
+                    assert!(buffer == value(key, version, buffer.len()), "{key}");
+                    found += 1;
+                }
+                _ => {}
+            }
+        }
+        found
     });
+    let found: u32 = found.into_iter().sum();
     cache.check();
     let stats = cache.stats();
     assert!(found > 1000 && stats.evictions_total > 1000, "{found} found, {stats:?}");
@@ -286,32 +280,26 @@ fn one_thread_inserts_a_value_and_one_takes_it() {
     const THREADS: u8 = 4;
     let cache = Cache::open(&CacheOptions::new(4 * MIB)).unwrap();
     let together = Barrier::new(THREADS.into());
-    let each = |thread: u8| {
-        let (cache, together) = (&cache, &together);
-        move || {
-            let (mut seen, mut taken) = (Vec::new(), Vec::new());
-            for round in 0..2000_u32 {
-                let key = round.to_le_bytes();
-                together.wait();
-                seen.push(cache.get_or_insert(&key, &[thread; 300]).unwrap());
-                together.wait();
-                taken.extend(cache.take(&key).unwrap());
-                together.wait();
-                assert!(!cache.contains(&key));
-                cache.insert(&[thread], &[thread]).unwrap();
-                together.wait();
-                let oldest = cache.take_oldest().unwrap();
-                let (key, value) = oldest.expect("as many as threads");
-                assert_eq!(&*key, value, "a key and its value");
-                taken.push(value);
-            }
-            (seen, taken)
+    let each = |thread| {
+        let (mut seen, mut taken) = (Vec::new(), Vec::new());
+        for round in 0..2000_u32 {
+            let key = round.to_le_bytes();
+            together.wait();
+            seen.push(cache.get_or_insert(&key, &[thread; 300]).unwrap());
+            together.wait();
+            taken.extend(cache.take(&key).unwrap());
+            together.wait();
+            assert!(!cache.contains(&key));
+            cache.insert(&[thread], &[thread]).unwrap();
+            together.wait();
+            let oldest = cache.take_oldest().unwrap();
+            let (key, value) = oldest.expect("as many as threads");
+            assert_eq!(&*key, value, "a key and its value");
+            taken.push(value);
         }
+        (seen, taken)
     };
-    let (seen, taken): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(each(thread))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).unzip()
-    });
+    let (seen, taken): (Vec<_>, Vec<_>) = at_once(0..THREADS, each).into_iter().unzip();
     for round in 0..2000 {
         let of_round = || seen.iter().map(|seen| &seen[round]);
         assert_eq!(of_round().filter(|seen| seen.is_none()).count(), 1, "one of them inserts");

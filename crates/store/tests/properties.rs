@@ -12,6 +12,7 @@ use zfold_store::backing::MemoryBacking;
 use zfold_store::conformance::{Model, Op};
 use zfold_store::{BackingOptions, CodecKind, CodecSpec, Incompressible, Store, StoreOptions};
 use zfold_testing::Random;
+use zfold_testing::wait::at_once;
 
 /// A store by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> Store {
@@ -65,18 +66,13 @@ proptest! {
 fn threads_with_their_own_keys_do_not_disturb_each_other() {
     for (number, allocator) in (0..).step_by(5).zip(Allocator::ALL) {
         let store = variant(allocator, number);
-        std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
-                let store = &store;
-                scope.spawn(move || {
-                    let mut model = Model::new(store, thread * 600);
-                    let mut random = Random::new(thread);
-                    for _ in 0..5000 {
-                        model.apply(&Op::from_word(random.word()));
-                    }
-                    model.finish();
-                });
+        at_once(0..4_u64, |thread| {
+            let mut model = Model::new(&store, thread * 600);
+            let mut random = Random::new(thread);
+            for _ in 0..5000 {
+                model.apply(&Op::from_word(random.word()));
             }
+            model.finish();
         });
         store.check();
         assert!(store.is_empty());

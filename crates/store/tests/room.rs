@@ -3,11 +3,10 @@
 
 mod backed;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use backed::{faulty, good, load, store_with};
 use zfold_store::backing::{Fault, Faults};
 use zfold_store::{ProcessError, Selection, StoreError};
+use zfold_testing::wait::{at_once, beside};
 
 #[test]
 fn a_limit_with_a_backing_file_is_kept_and_nothing_is_refused() {
@@ -36,16 +35,12 @@ fn many_threads_find_room_under_a_small_limit() {
         options.limit_bytes = Some(1 << 20);
     });
     let store = &store;
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            scope.spawn(move || {
-                for round in 0..3 {
-                    for key in thread * PAGES..(thread + 1) * PAGES {
-                        let _ = store.store(key, &good(key + round)).unwrap();
-                        assert_eq!(load(store, key).unwrap(), good(key + round));
-                    }
-                }
-            });
+    at_once(0..THREADS, |thread| {
+        for round in 0..3 {
+            for key in thread * PAGES..(thread + 1) * PAGES {
+                let _ = store.store(key, &good(key + round)).unwrap();
+                assert_eq!(load(store, key).unwrap(), good(key + round));
+            }
         }
     });
     let stats = store.stats();
@@ -58,21 +53,15 @@ fn an_observer_never_sees_more_than_the_limit() {
     let backing = faulty(64 << 20);
     let limit = 4 << 20;
     let store = &store_with(&backing, |options| options.limit_bytes = Some(limit));
-    let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                most.fetch_max(store.stats().held_bytes(), Ordering::Relaxed);
-            }
-        });
+    let mut most = 0;
+    let look = || most = most.max(store.stats().held_bytes());
+    beside(look, || {
         for key in 0..20_000 {
             let _ = store.store(key, &good(key)).unwrap();
             let before = key / 2;
             assert!(load(store, before).unwrap() == good(before), "{before}");
         }
-        done.store(true, Ordering::Relaxed);
     });
-    let most = most.into_inner();
     assert!(limit / 2 < most && most <= limit, "{most} bytes of {limit}");
 }
 

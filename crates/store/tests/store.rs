@@ -1,7 +1,7 @@
 //! What a store promises, sentence by sentence, over every allocator.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_pool::source::{FailingPages, HeapPages};
 use zfold_pool::{AllocError, Allocator, PageCount, PageSize, PoolOptions, create};
@@ -10,6 +10,7 @@ use zfold_store::{
     CodecKind, Incompressible, KeyError, LoadError, OpenError, Store, StoreError, StoreOptions,
     Stored,
 };
+use zfold_testing::wait::{at_once, beside};
 
 fn store_over(pool: &PoolOptions, change: impl Fn(&mut StoreOptions)) -> Store {
     let mut options = StoreOptions::new(1 << 20, CodecKind::Lz4.into());
@@ -255,23 +256,18 @@ fn an_emptied_store_gives_its_memory_back() {
 fn threads_on_the_same_keys_read_only_what_somebody_stored() {
     let store = store(Allocator::default(), |_| {});
     let pages: Vec<_> = (0..8).map(|n| if n % 2 == 0 { good(n) } else { noise(n) }).collect();
-    std::thread::scope(|scope| {
-        for thread in 0..4_usize {
-            let (store, pages) = (&store, &pages);
-            scope.spawn(move || {
-                for n in 0..4000 {
-                    let (key, page) = ((n % 5) as u64, &pages[(n * 7 + thread) % pages.len()]);
-                    match (n + thread) % 4 {
-                        0 => drop(store.store(key, page).unwrap()),
-                        1 => drop(store.invalidate(key)),
-                        2 if n % 50 == 0 => drop(store.compact()),
-                        _ => {
-                            let found = load(store, key);
-                            assert!(found.is_none_or(|found| pages.contains(&found)));
-                        }
-                    }
+    at_once(0..4_usize, |thread| {
+        for n in 0..4000 {
+            let (key, page) = ((n % 5) as u64, &pages[(n * 7 + thread) % pages.len()]);
+            match (n + thread) % 4 {
+                0 => drop(store.store(key, page).unwrap()),
+                1 => drop(store.invalidate(key)),
+                2 if n % 50 == 0 => drop(store.compact()),
+                _ => {
+                    let found = load(&store, key);
+                    assert!(found.is_none_or(|found| pages.contains(&found)));
                 }
-            });
+            }
         }
     });
     store.check();
@@ -280,7 +276,6 @@ fn threads_on_the_same_keys_read_only_what_somebody_stored() {
 /// A page that is about to be refused counts, and so does what a compaction takes while it frees.
 #[test]
 fn an_observer_never_sees_more_than_the_limit_of_a_store_that_keeps_all() {
-    const THREADS: u64 = 2;
     const KEYS: u64 = 1500;
     let limit = 4 << 20;
     for allocator in Allocator::ALL {
@@ -288,31 +283,20 @@ fn an_observer_never_sees_more_than_the_limit_of_a_store_that_keeps_all() {
             options.limit_bytes = Some(limit);
             options.accept_percent = 100;
         });
-        let (writing, most) = (AtomicU64::new(THREADS), AtomicU64::new(0));
-        let (refused, one) = (AtomicBool::new(false), &AtomicU64::new(1));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while writing.load(Ordering::Relaxed) > 0 {
-                    // Of one moment: `Store::held_bytes` adds up shards that change meanwhile.
-                    most.fetch_max(store.stats().held_bytes(), Ordering::Relaxed);
-                }
-            });
-            for thread in 0..THREADS {
-                let (writing, refused) = (&writing, &refused);
-                scope.spawn(move || {
-                    for n in 0..6 * KEYS {
-                        let key = thread * KEYS + n * 7919 % KEYS;
-                        let number = one.fetch_add(1, Ordering::Relaxed) as u32;
-                        if store.store(key, &page(number, 4096)) == Err(StoreError::Full) {
-                            refused.store(true, Ordering::Relaxed);
-                        }
-                    }
-                    writing.fetch_sub(1, Ordering::Relaxed);
-                });
+        let (mut most, one) = (0, AtomicU64::new(1));
+        let write = |thread| {
+            let mut refused = false;
+            for n in 0..6 * KEYS {
+                let key = thread * KEYS + n * 7919 % KEYS;
+                let number = one.fetch_add(1, Ordering::Relaxed) as u32;
+                refused |= store.store(key, &page(number, 4096)) == Err(StoreError::Full);
             }
-        });
-        let most = most.into_inner();
-        assert!(refused.into_inner(), "{allocator}: the limit was not reached");
+            refused
+        };
+        // Of one moment: `Store::held_bytes` adds up shards that change meanwhile.
+        let look = || most = most.max(store.stats().held_bytes());
+        let refused = beside(look, || at_once(0..2, write));
+        assert!(refused.contains(&true), "{allocator}: the limit was not reached");
         assert!(limit * 7 / 8 < most && most <= limit, "{allocator}: {most} bytes of {limit}");
         store.check();
     }

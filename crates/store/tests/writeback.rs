@@ -18,6 +18,7 @@ use zfold_store::{
     BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreOptions,
 };
 use zfold_testing::Random;
+use zfold_testing::wait::at_once;
 
 fn fill(store: &Store, keys: u64) {
     (0..keys).for_each(|key| {
@@ -359,23 +360,18 @@ fn threads_and_processing_do_not_disturb_each_other() {
         options.recompression = vec![strong.into()];
         options.deduplicate = true;
     });
-    std::thread::scope(|scope| {
-        for thread in 0..3_u64 {
-            let store = &store;
-            scope.spawn(move || {
-                let mut model = Model::new(store, thread * 600);
-                let mut random = Random::new(thread);
-                for _ in 0..6000 {
-                    match Op::from_word(random.word()) {
-                        Op::WriteBack(_) => {
-                            let _ = store.writeback(&Selection::Lru, Some(20));
-                        }
-                        op => model.apply(&op),
-                    }
+    at_once(0..3_u64, |thread| {
+        let mut model = Model::new(&store, thread * 600);
+        let mut random = Random::new(thread);
+        for _ in 0..6000 {
+            match Op::from_word(random.word()) {
+                Op::WriteBack(_) => {
+                    let _ = store.writeback(&Selection::Lru, Some(20));
                 }
-                model.finish();
-            });
+                op => model.apply(&op),
+            }
         }
+        model.finish();
     });
     store.check();
     assert!(store.is_empty());

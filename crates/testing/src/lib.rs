@@ -10,6 +10,8 @@
 //! | [`machines`] | cloud-hypervisor's side of a local migration, without a machine |
 //! | [`groups`] | control groups with a limit of memory |
 //! | [`output`] | how a program must end |
+//! | [`net`] | servers of a test's own on loopback |
+//! | [`process`] | processes that end with a test |
 //! | [`nbd`] | a client and a server of NBD |
 //! | [`redis`], [`s3`] | real servers on loopback |
 //!
@@ -24,7 +26,9 @@ pub mod executable;
 pub mod groups;
 pub mod machines;
 pub mod nbd;
+pub mod net;
 pub mod output;
+pub mod process;
 pub mod random;
 pub mod redis;
 pub mod s3;

@@ -1,22 +1,23 @@
 //! Real servers of Redis on loopback, alone and as a cluster.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::process::Killed;
 use crate::skip::{free_port, has_loopback, installed};
 use crate::wait::{PATIENCE, wait_until};
 
 /// Returns whether there are the programs that the tests need, and loopback; says so if not.
-pub fn ready(test: &str) -> bool {
-    installed(test, &["redis-server", "redis-cli"]) && has_loopback(test)
+pub fn ready() -> bool {
+    installed(&["redis-server", "redis-cli"]) && has_loopback()
 }
 
 /// A server, which ends with this.
 pub struct Server {
-    child: Child,
+    child: Killed,
     pub port: u16,
     _folder: TempDir,
 }
@@ -39,7 +40,7 @@ impl Server {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("redis-server starts");
-            let mut server = Self { child, port, _folder: folder };
+            let mut server = Self { child: Killed(child), port, _folder: folder };
             // It ends if another server has taken the port meanwhile, which answers then.
             let own = format!("process_id:{}", server.child.id());
             while server.child.try_wait().expect("a status").is_none() {
@@ -97,13 +98,6 @@ impl Server {
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("a signal");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

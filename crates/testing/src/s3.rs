@@ -5,11 +5,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::process::Killed;
 use crate::skip::{free_port, has_loopback, skip};
 use crate::wait::PATIENCE;
 
@@ -38,16 +39,16 @@ fn find() -> Option<PathBuf> {
 }
 
 /// Returns whether there is a server, and says so if not.
-pub fn ready(test: &str) -> bool {
+pub fn ready() -> bool {
     if program().is_none() {
-        skip(test, "no moto_server");
+        skip("no moto_server");
     }
-    program().is_some() && has_loopback(test)
+    program().is_some() && has_loopback()
 }
 
 /// A server with an empty bucket, which ends with this.
 pub struct S3 {
-    child: Child,
+    child: Killed,
     port: u16,
 }
 
@@ -65,7 +66,7 @@ impl S3 {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("moto_server starts");
-            let mut server = Self { child, port };
+            let mut server = Self { child: Killed(child), port };
             // It ends if another process has taken the port meanwhile.
             while server.child.try_wait().expect("a status").is_none() {
                 if server.ask("PUT", &format!("/{BUCKET}")).is_ok_and(|(status, _)| status == 200) {
@@ -161,12 +162,5 @@ impl S3 {
             (Some(end), Ok(status)) => Ok((status, answer.split_off(end + 4))),
             _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
         }
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -6,10 +6,35 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 
-/// Says that a test, or a part of it, did not run.
-pub fn skip(test: &str, reason: impl Display) {
+/// Says that the test of this thread, or a part of it, did not run.
+pub fn skip(reason: impl Display) {
     // Not by a macro, whose output the test harness would keep to itself.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {}: {reason}", this_test());
+}
+
+/// Returns the name of the test of this thread, without its module.
+pub fn this_test() -> String {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a thread");
+    name.rsplit("::").next().unwrap_or(name).to_owned()
+}
+
+/// Ends a test here unless something holds that it needs. A condition that does not say itself what
+/// is missing comes with what is said then.
+#[macro_export]
+macro_rules! needs {
+    ($holds:expr) => {
+        let holds: bool = $holds;
+        if !holds {
+            return;
+        }
+    };
+    ($holds:expr, $reason:expr) => {
+        let holds: bool = $holds;
+        if !holds {
+            return $crate::skip($reason);
+        }
+    };
 }
 
 /// Returns whether the process is root's.
@@ -24,22 +49,22 @@ pub fn has_program(name: &str) -> bool {
 }
 
 /// Returns whether all of `programs` are installed; says which one is not.
-pub fn installed(test: &str, programs: &[&str]) -> bool {
+pub fn installed(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !has_program(program));
     if let Some(program) = missing {
-        skip(test, format_args!("{program} is not installed"));
+        skip(format_args!("{program} is not installed"));
     }
     missing.is_none()
 }
 
 /// Returns whether a connection over loopback can be made; says so if not. In a new network
 /// namespace it is down, which only a connection finds out: a socket can be bound there.
-pub fn has_loopback(test: &str) -> bool {
+pub fn has_loopback() -> bool {
     let there = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| TcpStream::connect(listener.local_addr()?))
         .is_ok();
     if !there {
-        skip(test, "no loopback network");
+        skip("no loopback network");
     }
     there
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use zfold_testing::skip;
 use zfold_testing::skip::is_root;
+use zfold_testing::{needs, skip};
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Event, Faults, Features, Pagemap, Partial, Uffd};
 
@@ -94,11 +94,11 @@ fn open() -> io::Result<Uffd> {
 }
 
 /// A descriptor that sees accesses; says so where there is none.
-fn seeing(test: &str, also: Features) -> Option<Uffd> {
+fn seeing(also: Features) -> Option<Uffd> {
     match Uffd::open_with(open, Features::MOVE.with(also), Features::ACCESSES) {
         Ok((uffd, true)) => return Some(uffd),
-        Ok(_) => skip(test, "accesses of pages are not seen (Linux 7.3)"),
-        Err(error) => skip(test, format_args!("userfaultfd: {error}")),
+        Ok(_) => skip("accesses of pages are not seen (Linux 7.3)"),
+        Err(error) => skip(format_args!("userfaultfd: {error}")),
     }
     None
 }
@@ -116,10 +116,9 @@ fn but(touched: &[usize]) -> String {
 
 #[test]
 fn a_kernel_that_sees_none_is_asked_again_by_a_fresh_descriptor_which_works() {
-    let test = "accesses: a fresh descriptor";
     let (uffd, sees) = match Uffd::open_with(open, Features::MOVE, Features::ACCESSES) {
         Ok(opened) => opened,
-        Err(error) => return skip(test, format_args!("userfaultfd: {error}")),
+        Err(error) => return skip(format_args!("userfaultfd: {error}")),
     };
     let (pages, map) = (Pages::new(PAGES), Pagemap::open_own().unwrap());
     let (all, bytes) = (pages.range(&ALL), vec![7; PAGES * page_len()]);
@@ -149,7 +148,7 @@ fn a_kernel_that_sees_none_is_asked_again_by_a_fresh_descriptor_which_works() {
 
 #[test]
 fn every_kind_of_access_clears_the_mark_of_its_page_alone() {
-    let Some(uffd) = seeing("accesses: every kind", Features::MOVE) else { return };
+    let Some(uffd) = seeing(Features::MOVE) else { return };
     let (pages, map) = (Pages::filled(3), Pagemap::open_own().unwrap());
     register(&uffd, &pages);
     let (mut from, mut to) = io::pipe().unwrap();
@@ -191,7 +190,7 @@ fn every_kind_of_access_clears_the_mark_of_its_page_alone() {
 
 #[test]
 fn a_mark_outlives_changes_of_access_and_advice_but_not_its_page() {
-    let Some(uffd) = seeing("accesses: what a mark outlives", Features::MOVE) else { return };
+    let Some(uffd) = seeing(Features::MOVE) else { return };
     let (pages, map) = (Pages::filled(3), Pagemap::open_own().unwrap());
     register(&uffd, &pages);
     let watch = || uffd.watch(&pages.range(&ALL), true);
@@ -230,7 +229,7 @@ fn a_mark_outlives_changes_of_access_and_advice_but_not_its_page() {
 #[test]
 fn where_a_range_cannot_be_watched_that_is_an_answer_and_nothing_is_done() {
     let also = Features::PROTECT.with(Features::DISCARDS);
-    let Some(uffd) = seeing("accesses: answers", also) else { return };
+    let Some(uffd) = seeing(also) else { return };
     let (pages, map) = (Pages::filled(3), Pagemap::open_own().unwrap());
     let registered = |pages: &Pages, of: Range<usize>| {
         // SAFETY: the pages are present, and stay so.
@@ -272,7 +271,7 @@ fn a_marked_page_moves_with_its_contents_and_only_a_watched_place_keeps_the_mark
     let map = Pagemap::open_own().unwrap();
     for (name, keeps, place) in places {
         for marked in [false, true] {
-            let Some(uffd) = seeing("accesses: moves", Features::PROTECT) else { return };
+            let Some(uffd) = seeing(Features::PROTECT) else { return };
             let (from, to) = (Pages::filled(3), Pages::new(PAGES));
             register(&uffd, &from);
             place(&uffd, &to);
@@ -296,7 +295,7 @@ fn a_marked_page_moves_with_its_contents_and_only_a_watched_place_keeps_the_mark
 #[test]
 fn nothing_is_lost_where_marked_pages_move_while_threads_write_to_them() {
     const MOVES: u64 = 300;
-    let Some(uffd) = seeing("accesses: moves and writes", Features::PROTECT) else { return };
+    let Some(uffd) = seeing(Features::PROTECT) else { return };
     let (from, to, ends) = (Pages::filled(0), Pages::new(PAGES), AtomicBool::new(false));
     let (moved, counted) = (AtomicU64::new(0), AtomicU64::new(0));
     register(&uffd, &from);
@@ -349,13 +348,10 @@ fn nothing_is_lost_where_marked_pages_move_while_threads_write_to_them() {
 #[test]
 fn a_manager_outside_watches_a_child_from_its_fork_on() {
     const END: u8 = 255;
-    let test = "accesses: a manager outside";
-    let Some(uffd) = seeing(test, Features::MOVE) else { return };
+    let Some(uffd) = seeing(Features::MOVE) else { return };
     drop(uffd);
-    if !is_root() {
-        return skip(test, "the kernel reports forks only to root");
-    }
-    let uffd = seeing(test, Features::FORKS).expect("root");
+    needs!(is_root(), "the kernel reports forks only to root");
+    let uffd = seeing(Features::FORKS).expect("root");
     let (pages, map) = (Pages::filled(3), Pagemap::open_own().unwrap());
     register(&uffd, &pages);
     uffd.watch(&pages.range(&ALL), true).unwrap();

@@ -7,19 +7,19 @@ use serde_json::Value;
 use zfold_testing::compiled::compile_text;
 use zfold_testing::skip::has_program;
 
-use crate::common::{command, skip};
+use crate::common::{command, needs, skip};
 use crate::target::{Target, can_attach, resident, said, status, wait_for_limit};
 
 const LIMIT: &str = "48MiB";
 /// With some for what the kernel counts late.
 const AT_MOST: u64 = 52 << 20;
 
-fn can_run_python(test: &str) -> bool {
+fn can_run_python() -> bool {
     let has_python = has_program("python3");
     if !has_python {
-        skip(test, "no python3");
+        skip("no python3");
     }
-    has_python && can_attach(test)
+    has_python && can_attach()
 }
 
 /// Eight threads in calls that block, each with a limit of its own, beside a main thread that has
@@ -98,16 +98,11 @@ os._exit(7)
 
 #[test]
 fn threads_that_wait_do_not_notice_and_the_limit_is_kept() {
-    let test = "threads_that_wait_do_not_notice_and_the_limit_is_kept";
-    if !can_run_python(test) {
-        return;
-    }
+    needs!(can_run_python());
     let mut target = Target::python(THREADS);
     let pids = [target.pid()];
     assert!(resident(&pids) > 96 << 20);
-    let output = target.attach(LIMIT);
-    let text = said(&output);
-    assert!(output.status.success(), "{text}");
+    let text = target.attached(LIMIT);
     assert!(text.contains("for good: they end if zfold's manager"), "{text}");
     assert!(text.contains("1 process with 10 threads under a limit of 48MiB"), "{text}");
     // By the kernel's figures, not zfold's.
@@ -153,10 +148,7 @@ sys.stdin.readline()
 
 #[test]
 fn children_are_under_the_limit_with_their_parent() {
-    let test = "children_are_under_the_limit_with_their_parent";
-    if !can_run_python(test) {
-        return;
-    }
+    needs!(can_run_python());
     let mut python = Command::new("python3");
     python.args(["-c", CHILDREN]);
     let mut target = Target::start(python);
@@ -166,9 +158,7 @@ fn children_are_under_the_limit_with_their_parent() {
     let mut family = numbers(target.line());
     family.push(target.pid());
     assert!(family.len() == 4 && resident(&family) > 128 << 20);
-    let output = target.attach(LIMIT);
-    let text = said(&output);
-    assert!(output.status.success(), "{text}");
+    let text = target.attached(LIMIT);
     assert!(text.contains("4 processes with 4 threads"), "{text}");
     wait_for_limit(&family, AT_MOST);
     target.tell("fork");
@@ -213,17 +203,12 @@ int main(void) {
 
 #[test]
 fn a_parent_of_vfork_is_attached_behind_it() {
-    let test = "a_parent_of_vfork_is_attached_behind_it";
-    if !can_attach(test) {
-        return;
-    }
-    let Ok(program) = compile_text("vforks", VFORK) else { return skip(test, "no C compiler") };
+    needs!(can_attach());
+    let Ok(program) = compile_text("vforks", VFORK) else { return skip("no C compiler") };
     let mut target = Target::start(Command::new(&program.program));
     assert_eq!(target.line(), "ready");
     zfold_testing::wait_until("it waits", || status(target.pid(), "State").starts_with('D'));
-    let output = target.attach(LIMIT);
-    let text = said(&output);
-    assert!(output.status.success(), "{text}");
+    let text = target.attached(LIMIT);
     assert!(text.contains("2 processes with 2 threads"), "{text}");
     target.tell("go on");
     assert_eq!(target.line(), "behind");
@@ -234,13 +219,9 @@ fn a_parent_of_vfork_is_attached_behind_it() {
 
 #[test]
 fn attached_processes_are_listed_and_steered() {
-    let test = "attached_processes_are_listed_and_steered";
-    if !can_run_python(test) {
-        return;
-    }
+    needs!(can_run_python());
     let mut target = Target::python(THREADS);
-    let output = target.attach("1GiB");
-    assert!(output.status.success(), "{}", said(&output));
+    target.attached("1GiB");
     assert!(resident(&[target.pid()]) > 96 << 20, "the limit is far");
     let zfold = |arguments: &[&str]| {
         let mut zfold = command(arguments);
@@ -261,10 +242,7 @@ fn attached_processes_are_listed_and_steered() {
 
 #[test]
 fn processes_end_with_a_manager_that_is_killed() {
-    let test = "processes_end_with_a_manager_that_is_killed";
-    if !can_run_python(test) {
-        return;
-    }
+    needs!(can_run_python());
     let target = Target::python(THREADS);
     let mut attach = target.attaching(LIMIT);
     let front = attach.arg("--wait").stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
@@ -282,10 +260,7 @@ fn processes_end_with_a_manager_that_is_killed() {
 
 #[test]
 fn neither_the_front_nor_signals_end_the_manager() {
-    let test = "neither_the_front_nor_signals_end_the_manager";
-    if !can_run_python(test) {
-        return;
-    }
+    needs!(can_run_python());
     let mut target = Target::python(THREADS);
     let mut attach = target.attaching(LIMIT);
     let front = attach.arg("--wait").stdin(Stdio::null()).stderr(Stdio::null()).spawn();

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use zfold_testing::compiled::compile_text;
 
-use crate::common::{assert_line, assert_refused, command, results, skip};
+use crate::common::{assert_line, assert_refused, command, needs, results, skip};
 use crate::granted::Granted;
 use crate::target::{Target, can_attach, said, status};
 
@@ -52,40 +52,30 @@ fn what_is_no_process_or_has_no_limit_is_refused() {
 
 #[test]
 fn a_process_that_is_traced_already_is_refused() {
-    let test = "a_process_that_is_traced_already_is_refused";
-    if !can_attach(test) {
-        return;
-    }
+    needs!(can_attach());
     let mut target = Target::start(Command::new("cat"));
     assert!(target.attach("64MiB").status.success());
     let again = target.attach("64MiB");
     assert_line(&again, 1, &["is under zfold already", "zfold ctl"]);
-    target.tell("here");
-    assert_eq!(target.line(), "here");
+    target.echoes();
     assert!(target.finish().success());
 
     let mut strace = Command::new("strace");
     strace.args(["-qq", "-o", "/dev/null", "cat"]);
-    if strace.arg("/dev/null").output().is_err() {
-        return skip(test, "no strace");
-    }
+    needs!(strace.arg("/dev/null").output().is_ok(), "no strace");
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "sh", "-c", "echo $$; exec cat"]);
     let mut target = Target::start(strace);
     let pid = target.line();
     let line = ["attach", "--limit", "64MiB", &pid];
     assert_refused(&line, 1, &["is traced by", "(strace); end that first"]);
-    target.tell("here");
-    assert_eq!(target.line(), "here");
+    target.echoes();
 }
 
 /// A child that cannot be had keeps its parent as it was.
 #[test]
 fn a_child_that_is_traced_already_is_refused_and_nothing_changed() {
-    let test = "a_child_that_is_traced_already_is_refused_and_nothing_changed";
-    if !can_attach(test) {
-        return;
-    }
+    needs!(can_attach());
     let mut shell = Command::new("sh");
     shell.args(["-c", "sleep 1000 & echo $!; cat; kill $!; wait; exit 4"]);
     let mut target = Target::start(shell);
@@ -101,18 +91,14 @@ fn a_child_that_is_traced_already_is_refused_and_nothing_changed() {
     assert!(line.contains("is under zfold already") && line.ends_with("nothing was changed"));
     assert_eq!(status(target.pid(), "TracerPid"), "0");
     assert_eq!(status(target.pid(), "Seccomp"), status(std::process::id(), "Seccomp"));
-    target.tell("here");
-    assert_eq!(target.line(), "here");
+    target.echoes();
     assert_eq!(target.finish().code(), Some(4));
 }
 
 #[test]
 fn a_process_of_another_user_is_refused() {
-    let test = "a_process_of_another_user_is_refused";
-    if !rustix::process::geteuid().is_root() {
-        return skip(test, "needs root, and another user");
-    }
-    let Some(user) = Granted::new(test) else { return };
+    needs!(rustix::process::geteuid().is_root(), "needs root, and another user");
+    let Some(user) = Granted::new() else { return };
     let target = Target::start(Command::new("cat"));
     let pid = target.pid().to_string();
     let mut attach = user.command(ZFOLD);
@@ -149,13 +135,8 @@ int main(void) {
 
 #[test]
 fn a_process_in_a_sandbox_that_forbids_it_is_refused() {
-    let test = "a_process_in_a_sandbox_that_forbids_it_is_refused";
-    if !can_attach(test) {
-        return;
-    }
-    let Ok(program) = compile_text("sandboxed", SANDBOX) else {
-        return skip(test, "no C compiler");
-    };
+    needs!(can_attach());
+    let Ok(program) = compile_text("sandboxed", SANDBOX) else { return skip("no C compiler") };
     let mut target = Target::start(Command::new(&program.program));
     assert_eq!(target.line(), "ready");
     let output = target.attach("64MiB");
@@ -166,17 +147,13 @@ fn a_process_in_a_sandbox_that_forbids_it_is_refused() {
         assert!(line.contains(part), "{text}");
     }
     assert_eq!(status(target.pid(), "TracerPid"), "0");
-    target.tell("here");
-    assert_eq!(target.line(), "here");
+    target.echoes();
     assert_eq!(target.finish().code(), Some(6));
 }
 
 #[test]
 fn a_terminal_is_asked_first() {
-    let test = "a_terminal_is_asked_first";
-    if !can_attach(test) {
-        return;
-    }
+    needs!(can_attach());
     for (answer, status_of, part) in
         [("no\n", 1, "nothing was changed"), ("yes\n", 0, "under a limit")]
     {
@@ -185,14 +162,13 @@ fn a_terminal_is_asked_first() {
         let mut script = Command::new("script");
         script.args(["-qec", &line, "/dev/null"]).env("XDG_RUNTIME_DIR", target.runtime());
         let spawned = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let Ok(mut script) = spawned else { return skip(test, "no script (package bsdutils)") };
+        let Ok(mut script) = spawned else { return skip("no script (package bsdutils)") };
         script.stdin.as_mut().expect("a pipe").write_all(answer.as_bytes()).expect("it reads");
         let mut seen = String::new();
         script.stdout.take().expect("a pipe").read_to_string(&mut seen).expect("text");
         assert!(seen.contains("type yes to go on") && seen.contains(part), "{seen}");
         assert_eq!(script.wait().expect("it ends").code(), Some(status_of), "{seen}");
-        target.tell("here");
-        assert_eq!(target.line(), "here");
+        target.echoes();
         assert!(target.finish().success());
     }
 }

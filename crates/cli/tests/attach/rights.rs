@@ -14,7 +14,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tempfile::TempDir;
 use zfold_testing::executable;
 
-use crate::common::{assert_line, command, skip};
+use crate::common::{assert_line, command, needs, skip};
 use crate::granted::Granted;
 use crate::target::{Target, can_attach, said, status};
 
@@ -25,19 +25,19 @@ struct Capable {
 }
 
 impl Capable {
-    fn new(test: &str) -> Option<Self> {
+    fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            skip(test, "needs root, and another user");
+            skip("needs root, and another user");
             return None;
         }
-        let user = Granted::new(test)?;
+        let user = Granted::new()?;
         let this = Self { folder: user.folder(), user };
         // Not on file systems that ignore capabilities.
         let cat = this.copy("/bin/cat", "cat");
         let shown = this.user.command(cat.to_str()?).arg("/proc/self/status").output().ok()?;
         let has = String::from_utf8_lossy(&shown.stdout).contains("CapEff:\t0000000000080000\n");
         if !has {
-            skip(test, "no setcap, or a file system without capabilities");
+            skip("no setcap, or a file system without capabilities");
         }
         has.then_some(this)
     }
@@ -91,24 +91,19 @@ fn ask_manager(zfold: &mut Command, pid: u32, began: u64) -> String {
 
 #[test]
 fn a_manager_without_its_front_traces_nobody_else() {
-    let Some(capable) = Capable::new("a_manager_without_its_front_traces_nobody_else") else {
-        return;
-    };
+    let Some(capable) = Capable::new() else { return };
     let mut target = Target::start(Command::new("cat"));
     let line = ask_manager(&mut capable.zfold(), target.pid(), beginning(target.pid()));
     assert!(line.contains("failed") && line.contains("belongs to another user"), "{line}");
     assert_eq!(status(target.pid(), "TracerPid"), "0");
-    target.tell("here");
-    assert_eq!(target.line(), "here");
+    target.echoes();
     assert!(target.finish().success());
 }
 
 /// The process that the front has seen has ended, and its number was given anew.
 #[test]
 fn a_number_that_is_another_processs_by_now_is_refused() {
-    if !can_attach("a_number_that_is_another_processs_by_now_is_refused") {
-        return;
-    }
+    needs!(can_attach());
     let mut target = Target::start(Command::new("cat"));
     let mut zfold = command(&[]);
     zfold.env("XDG_RUNTIME_DIR", target.runtime());
@@ -118,22 +113,18 @@ fn a_number_that_is_another_processs_by_now_is_refused() {
         "{line}"
     );
     assert_eq!(status(target.pid(), "TracerPid"), "0");
-    target.tell("here");
-    assert_eq!(target.line(), "here");
+    target.echoes();
     assert!(target.finish().success());
 }
 
 #[test]
 fn a_setuid_program_under_a_limit_of_a_user_has_no_more_rights() {
-    let test = "a_setuid_program_under_a_limit_of_a_user_has_no_more_rights";
-    let Some(capable) = Capable::new(test) else { return };
+    let Some(capable) = Capable::new() else { return };
     let id = capable.folder.path().join("id");
     executable::copy("/usr/bin/id", &id, "4755");
     let alone = capable.user.command(id.to_str().expect("a path")).arg("-u").output();
     let alone = alone.expect("it starts");
-    if alone.stdout != b"0\n" {
-        return skip(test, "a file system without setuid programs");
-    }
+    needs!(alone.stdout == b"0\n", "a file system without setuid programs");
     let run = capable.zfold().args(["run", "--limit", "64MiB", "--"]).arg(&id).arg("-u").output();
     let run = run.expect("it starts");
     assert!(run.status.success(), "{}", said(&run));
@@ -142,8 +133,7 @@ fn a_setuid_program_under_a_limit_of_a_user_has_no_more_rights() {
 
 #[test]
 fn a_zfold_that_is_setuid_does_nothing() {
-    let test = "a_zfold_that_is_setuid_does_nothing";
-    let Some(capable) = Capable::new(test) else { return };
+    let Some(capable) = Capable::new() else { return };
     let zfold = capable.folder.path().join("zfold");
     executable::copy(env!("CARGO_BIN_EXE_zfold"), &zfold, "4755");
     let mut run = capable.user.command(zfold.to_str().expect("a path of letters"));

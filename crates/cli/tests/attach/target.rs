@@ -3,16 +3,17 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use zfold_testing::process::Killed;
 
 use crate::common::{command, skip};
 
 /// Returns whether processes can be managed here; says so if not.
-pub(crate) fn can_attach(test: &str) -> bool {
+pub(crate) fn can_attach() -> bool {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
     let reason = REASON.get_or_init(|| {
         let mut target = Target::start(Command::new("cat"));
@@ -27,14 +28,14 @@ pub(crate) fn can_attach(test: &str) -> bool {
         }
     });
     if let Some(reason) = reason {
-        skip(test, reason);
+        skip(reason);
     }
     reason.is_none()
 }
 
 /// A process that runs already, with pipes to it.
 pub(crate) struct Target {
-    child: Child,
+    child: Killed,
     input: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
     /// Where sockets of its managers are.
@@ -47,7 +48,7 @@ impl Target {
         let mut child = piped.spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let runtime = tempfile::tempdir().expect("a folder");
-        Self { input: child.stdin.take(), child, lines, runtime }
+        Self { input: child.stdin.take(), child: Killed(child), lines, runtime }
     }
 
     /// Starts a program in Python, which has said "ready" when this returns.
@@ -79,6 +80,19 @@ impl Target {
         self.attaching(limit).stdin(Stdio::null()).output().expect("it starts")
     }
 
+    /// Puts it under a limit, which must succeed; returns what is said.
+    pub(crate) fn attached(&mut self, limit: &str) -> String {
+        let output = self.attach(limit);
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output)
+    }
+
+    /// Checks that it goes on: it says what it is told.
+    pub(crate) fn echoes(&mut self) {
+        self.tell("here");
+        assert_eq!(self.line(), "here");
+    }
+
     /// Writes a line to it.
     pub(crate) fn tell(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input");
@@ -96,13 +110,6 @@ impl Target {
     pub(crate) fn finish(mut self) -> ExitStatus {
         drop(self.input.take());
         self.child.wait().expect("it ends")
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

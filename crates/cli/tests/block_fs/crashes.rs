@@ -10,10 +10,9 @@ use tempfile::tempdir;
 use zfold_testing::nbd::Plain as Client;
 use zfold_testing::{Random, wait_until};
 
-use crate::clients::{fio_speaks_nbd, uri};
 use crate::looped::{Frontend, Looped};
 use crate::server::{Server, page, text};
-use crate::tools::{Background, attempt, fio, fio_arguments, run};
+use crate::tools::{Background, attempt, fio_arguments, run};
 
 /// Writes until it is ended. By threads: the processes of jobs would outlive their parent.
 const WITHOUT_END: &str = "--thread --rw=randwrite --bs=4k --time_based --runtime=600";
@@ -22,65 +21,10 @@ fn writes(server: &Server) -> u64 {
     server.stat()["disks"][0]["device"]["writes_total"].as_u64().expect("a number")
 }
 
-/// Starts fio as a client without end, and waits until it is at work.
-fn busy_client(dir: &Path, server: &Server) -> Background {
-    let line = format!("--ioengine=nbd --iodepth=16 --numjobs=4 --size=32m {WITHOUT_END}");
-    let before = writes(server);
-    let mut client =
-        Background::start(dir, "fio", &fio_arguments(&format!("--uri={}", uri(server)), &line));
-    wait_until("fio writes", || client.has_ended() || writes(server) > before + 500);
-    assert!(!client.has_ended(), "{:?}", client.ended());
-    client
-}
-
-#[test]
-fn a_client_that_is_killed_is_no_matter_to_others() {
-    let test = "a_client_that_is_killed_is_no_matter_to_others";
-    if !fio_speaks_nbd(test) {
-        return;
-    }
-    let runtime = tempdir().expect("a directory");
-    let server = Server::start(runtime.path(), &["--size", "64MiB"]);
-    let mut other = server.connect("");
-    for round in 0..3 {
-        let at = (32 << 20) + u64::from(round) * 4096;
-        let mut client = busy_client(runtime.path(), &server);
-        other.write(at, &page(round)).expect("written");
-        client.kill();
-        assert_eq!(other.read(at, 4096), page(round));
-        wait_until("the connections of the dead close", || {
-            server.stat()["nbd"]["connections"] == 1
-        });
-    }
-    let verify = "--ioengine=nbd --rw=randwrite --bs=4k --size=8m --verify=crc32c --verify_fatal=1";
-    fio(runtime.path(), &format!("--uri={}", uri(&server)), verify);
-    assert_eq!(server.stop().0, Some(0));
-}
-
-#[test]
-fn clients_of_a_killed_server_end_with_errors() {
-    let test = "clients_of_a_killed_server_end_with_errors";
-    if !fio_speaks_nbd(test) {
-        return;
-    }
-    let runtime = tempdir().expect("a directory");
-    let nbd = format!("unix:{}", runtime.path().join("a.sock").display());
-    let line = ["--size", "64MiB", "--nbd", &nbd];
-    let server = Server::start(runtime.path(), &line);
-    let client = busy_client(runtime.path(), &server);
-    server.kill();
-    let (succeeded, complaint) = client.ended();
-    assert!(!succeeded && !complaint.is_empty(), "fio notices: {complaint}");
-
-    let server = Server::start(runtime.path(), &line);
-    assert_eq!(server.connect("").size, 64 << 20);
-    assert_eq!(server.stop().0, Some(0));
-}
-
 /// A file system whose device goes away gives errors, can be unmounted, and leaves its place to
 /// the next one.
-fn lose_server(test: &str, frontend: Frontend) {
-    let Some(mut on) = Looped::new(test, frontend, "256MiB", &["fio", "mkfs.ext4"]) else { return };
+fn lose_server(frontend: Frontend) {
+    let Some(mut on) = Looped::new(frontend, "256MiB", &["fio", "mkfs.ext4"]) else { return };
     run("mkfs.ext4", &["-q", "-F", &on.device]);
     on.mount("ext4");
     let target = format!("--filename={}", on.at.join("file").display());
@@ -103,12 +47,12 @@ fn lose_server(test: &str, frontend: Frontend) {
 
 #[test]
 fn a_file_system_survives_the_loss_of_its_server_through_fuse() {
-    lose_server("a_file_system_survives_the_loss_of_its_server_through_fuse", Frontend::Fuse);
+    lose_server(Frontend::Fuse);
 }
 
 #[test]
 fn a_file_system_survives_the_loss_of_its_server_through_nbd() {
-    lose_server("a_file_system_survives_the_loss_of_its_server_through_nbd", Frontend::Nbdfuse);
+    lose_server(Frontend::Nbdfuse);
 }
 
 /// What a writer knows of the pages in its part of the device.

@@ -38,41 +38,27 @@ impl Kind {
     }
 }
 
-#[test]
-fn ext4_through_fuse() {
-    live("ext4_through_fuse", &EXT4, Frontend::Fuse);
+/// A test for each line: its name, the file system, and how its device becomes a file.
+macro_rules! file_systems {
+    ($($name:ident: $kind:ident, $frontend:ident;)*) => {
+        $(#[test] fn $name() { live(&$kind, Frontend::$frontend); })*
+    };
 }
 
-#[test]
-fn btrfs_through_fuse() {
-    live("btrfs_through_fuse", &BTRFS, Frontend::Fuse);
-}
-
-#[test]
-fn xfs_through_fuse() {
-    live("xfs_through_fuse", &XFS, Frontend::Fuse);
-}
-
-#[test]
-fn ext4_through_nbd() {
-    live("ext4_through_nbd", &EXT4, Frontend::Nbdfuse);
-}
-
-#[test]
-fn btrfs_through_nbd() {
-    live("btrfs_through_nbd", &BTRFS, Frontend::Nbdfuse);
-}
-
-#[test]
-fn xfs_through_nbd() {
-    live("xfs_through_nbd", &XFS, Frontend::Nbdfuse);
+file_systems! {
+    ext4_through_fuse: EXT4, Fuse;
+    btrfs_through_fuse: BTRFS, Fuse;
+    xfs_through_fuse: XFS, Fuse;
+    ext4_through_nbd: EXT4, Nbdfuse;
+    btrfs_through_nbd: BTRFS, Nbdfuse;
+    xfs_through_nbd: XFS, Nbdfuse;
 }
 
 /// The whole life of a file system.
-fn live(test: &str, kind: &Kind, frontend: Frontend) {
+fn live(kind: &Kind, frontend: Frontend) {
     let programs = ["fio", "fs_mark", "stress-ng", "fstrim", "make", "cc", "tar"];
     let programs = [&programs[..], &[kind.make[0], kind.check[0]]].concat();
-    let Some(on) = Looped::new(test, frontend, "1GiB", &programs) else { return };
+    let Some(on) = Looped::new(frontend, "1GiB", &programs) else { return };
     kind.make(&on);
     on.mount(kind.name);
     write_and_verify(&on);
@@ -219,10 +205,7 @@ impl Tree {
 
 #[test]
 fn fsx_finds_no_fault() {
-    let test = "fsx_finds_no_fault";
-    let Some(on) = Looped::new(test, Frontend::Fuse, "512MiB", &["fsx", "mkfs.ext4"]) else {
-        return;
-    };
+    let Some(on) = Looped::new(Frontend::Fuse, "512MiB", &["fsx", "mkfs.ext4"]) else { return };
     EXT4.make(&on);
     on.mount("ext4");
     let operations = (1000 * seconds()).to_string();
@@ -231,27 +214,4 @@ fn fsx_finds_no_fault() {
     on.umount();
     EXT4.check(&on);
     on.finish();
-}
-
-#[test]
-fn a_loop_device_keeps_what_is_written_to_it() {
-    let test = "a_loop_device_keeps_what_is_written_to_it";
-    for frontend in [Frontend::Fuse, Frontend::Nbdfuse] {
-        let Some(on) = Looped::new(test, frontend, "256MiB", &["fio", "blkdiscard"]) else {
-            return;
-        };
-        let target = format!("--filename={}", on.device);
-        let verify = "--direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1";
-        for line in [
-            "--ioengine=psync --rw=randwrite --bs=4k --size=32m",
-            "--ioengine=libaio --iodepth=16 --rw=randwrite --bsrange=4k-64k --size=64m",
-            "--ioengine=psync --rw=randwrite --bs=4k --size=1m --numjobs=32 --offset_increment=1m",
-        ] {
-            fio(on.dir.path(), &target, &format!("{line} {verify}"));
-        }
-        assert!(on.held().0 >= 16384);
-        run("blkdiscard", &[on.device.as_str()]);
-        assert_eq!(on.held().0, 0, "a discard gives all pages back");
-        on.finish();
-    }
 }

@@ -39,17 +39,12 @@ pub(crate) struct Looped {
 
 impl Looped {
     /// Serves a device of `size`, or says what is missing for it or for the `programs`.
-    pub(crate) fn new(
-        test: &str,
-        frontend: Frontend,
-        size: &str,
-        programs: &[&str],
-    ) -> Option<Self> {
+    pub(crate) fn new(frontend: Frontend, size: &str, programs: &[&str]) -> Option<Self> {
         let needed: &[&str] = match frontend {
             Frontend::Fuse => &["losetup", "fusermount3"],
             Frontend::Nbdfuse => &["losetup", "fusermount3", "nbdfuse"],
         };
-        if !devices(test) || !installed(test, &[needed, programs].concat()) {
+        if !devices() || !installed(&[needed, programs].concat()) {
             return None;
         }
         let dir = tempfile::tempdir().expect("a directory");
@@ -136,10 +131,10 @@ impl Looped {
             let _ = attempt("losetup", &["-d", &self.device]);
             self.device.clear();
         }
-        if let Some(mut nbdfuse) = self.nbdfuse.take() {
+        if let Some(nbdfuse) = self.nbdfuse.take() {
             let directory = self.file.parent().expect("a directory");
             let _ = attempt("umount", &["-l", text(directory)]);
-            nbdfuse.kill();
+            drop(nbdfuse);
         } else if self.server.is_none() && is_mounted(&self.file) {
             let _ = attempt("umount", &["-l", text(&self.file)]);
         }

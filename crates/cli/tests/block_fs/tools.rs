@@ -3,11 +3,10 @@
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
+use zfold_testing::process::Group;
 use zfold_testing::skip::{is_root, skip};
 use zfold_testing::wait_until;
 
@@ -21,7 +20,7 @@ pub(crate) fn seconds() -> u64 {
 }
 
 /// Returns whether FUSE and loop devices can be used, and says what keeps them from it.
-pub(crate) fn devices(test: &str) -> bool {
+pub(crate) fn devices() -> bool {
     let reason = if !is_root() {
         "needs root for loop devices"
     } else if !Path::new("/dev/fuse").exists() {
@@ -31,7 +30,7 @@ pub(crate) fn devices(test: &str) -> bool {
     } else {
         return true;
     };
-    skip(test, reason);
+    skip(reason);
     false
 }
 
@@ -84,7 +83,7 @@ pub(crate) fn fio_arguments(target: &str, line: &str) -> Vec<String> {
 
 /// A program at work, which ends with the test, and all that it has started with it.
 #[derive(Debug)]
-pub(crate) struct Background(Child);
+pub(crate) struct Background(Group);
 
 impl Background {
     pub(crate) fn start<S: AsRef<str>>(dir: &Path, program: &str, arguments: &[S]) -> Self {
@@ -92,34 +91,20 @@ impl Background {
         command.args(arguments.iter().map(AsRef::as_ref)).current_dir(dir).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let child = command.spawn();
-        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
-    }
-
-    /// Kills it and its children at once.
-    pub(crate) fn kill(&mut self) {
-        let group = Pid::from_raw(self.0.id() as i32).expect("a process");
-        // It may be gone.
-        let _ = kill_process_group(group, Signal::KILL);
-        let _ = self.0.wait();
+        Self(Group(child.unwrap_or_else(|error| panic!("{command:?}: {error}"))))
     }
 
     /// Returns whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.0.try_wait().expect("a child").is_some()
+        self.0.0.try_wait().expect("a child").is_some()
     }
 
     /// Waits for its end, and returns whether it succeeded and what it complained of.
     pub(crate) fn ended(mut self) -> (bool, String) {
         wait_until("the end of a program", || self.has_ended());
         let mut complaint = String::new();
-        let mut stderr = self.0.stderr.take().expect("a pipe");
+        let mut stderr = self.0.0.stderr.take().expect("a pipe");
         stderr.read_to_string(&mut complaint).expect("text");
-        (self.0.wait().expect("a child").success(), complaint)
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.kill();
+        (self.0.0.wait().expect("a child").success(), complaint)
     }
 }

@@ -71,14 +71,14 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Mounts an empty one, or says why the test does not run.
-    pub(crate) fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let faults = Arc::new(Faults::default());
         let fs = FaultyFs { faults: Arc::clone(&faults), folder: Mutex::default() };
         match fuser::spawn_mount(fs, folder.path(), &Config::default()) {
             Ok(session) => Some(Self { faults, _session: session, folder }),
             Err(error) => {
-                skip(test, format!("no FUSE: {error}"));
+                skip(format!("no FUSE: {error}"));
                 None
             }
         }

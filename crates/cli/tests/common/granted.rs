@@ -21,13 +21,13 @@ chown 65534 /mnt/device && mount --bind /mnt/device /dev/userfaultfd && \
 exec setpriv --reuid=65534 --regid=65534 --clear-groups -- \"$@\"";
 
     /// Returns the user; says so if there can be none.
-    pub(crate) fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let user = Self(());
         let mut works = user.command(env!("CARGO_BIN_EXE_zfold"));
         match works.args(["run", "--limit", "64MiB", "--", "true"]).output() {
             Ok(output) if output.status.success() => return Some(user),
-            Ok(output) => skip(test, String::from_utf8_lossy(&output.stderr).trim()),
-            Err(_) => skip(test, "no unshare"),
+            Ok(output) => skip(String::from_utf8_lossy(&output.stderr).trim()),
+            Err(_) => skip("no unshare"),
         }
         None
     }

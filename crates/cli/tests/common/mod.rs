@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 pub(crate) use zfold_testing::output::assert_line;
-pub(crate) use zfold_testing::skip;
+pub(crate) use zfold_testing::{needs, skip};
 
 pub(crate) fn zfold(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program starts")

@@ -59,13 +59,13 @@ pub(crate) struct Container {
 }
 
 /// Returns the runtimes that work here; says what is missing if there are none.
-pub(crate) fn runtimes(test: &str) -> Vec<&'static str> {
+pub(crate) fn runtimes() -> Vec<&'static str> {
     if !rustix::process::geteuid().is_root() {
-        skip(test, "containers need root");
+        skip("containers need root");
         return Vec::new();
     }
     if !Path::new(PROFILE).exists() {
-        skip(test, "no default filter of containers (golang-github-containers-common)");
+        skip("no default filter of containers (golang-github-containers-common)");
         return Vec::new();
     }
     let mut complaints = Vec::new();
@@ -82,7 +82,7 @@ pub(crate) fn runtimes(test: &str) -> Vec<&'static str> {
     let found: Vec<_> = ["runc", "crun"].into_iter().filter(works).collect();
     if found.is_empty() {
         complaints.push("no runtime for containers that works (runc, crun)".to_owned());
-        skip(test, complaints.join("; "));
+        skip(complaints.join("; "));
     }
     found
 }

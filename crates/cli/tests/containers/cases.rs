@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::bundle::{Container, DEVICE, HOST_UID, runtimes};
-use crate::common::{assert_line, skip};
+use crate::common::{assert_line, needs, skip};
 
 /// Makes 140 MiB that compress well and checks them.
 const LARGE: &str = "
@@ -49,9 +49,9 @@ fn document(output: &Output) -> Value {
 }
 
 /// Returns a container with what `zfold check` says to add; says so where the host has no device.
-fn granted(test: &str) -> Option<Container> {
+fn granted() -> Option<Container> {
     if !Path::new(DEVICE).exists() {
-        skip(test, "no /dev/userfaultfd on this machine");
+        skip("no /dev/userfaultfd on this machine");
         return None;
     }
     let device = Some(PathBuf::from(DEVICE));
@@ -60,9 +60,8 @@ fn granted(test: &str) -> Option<Container> {
 
 #[test]
 fn by_default_a_run_is_refused_in_one_line_that_names_the_flags() {
-    let test = "by_default_a_run_is_refused_in_one_line_that_names_the_flags";
     let container = Container::default();
-    for runtime in runtimes(test) {
+    for runtime in runtimes() {
         let line = ["run", "--limit", "64MiB", "--", "echo", "ran"];
         let output = container.zfold(runtime, &line);
         let flags = "docker run --device /dev/userfaultfd --cap-add SYS_PTRACE";
@@ -82,9 +81,8 @@ fn by_default_a_run_is_refused_in_one_line_that_names_the_flags() {
 
 #[test]
 fn with_one_flag_of_two_it_is_refused_as_well() {
-    let test = "with_one_flag_of_two_it_is_refused_as_well";
-    let Some(granted) = granted(test) else { return };
-    for runtime in runtimes(test) {
+    let Some(granted) = granted() else { return };
+    for runtime in runtimes() {
         let container = Container { traces: false, ..granted.clone() };
         let output = container.zfold(runtime, &["run", "--limit", "64MiB", "--", "true"]);
         assert_line(&output, 125, &["pidfd_getfd", "--cap-add SYS_PTRACE"]);
@@ -96,9 +94,8 @@ fn with_one_flag_of_two_it_is_refused_as_well() {
 
 #[test]
 fn with_both_flags_a_program_is_managed() {
-    let test = "with_both_flags_a_program_is_managed";
-    let Some(container) = granted(test) else { return };
-    for runtime in runtimes(test) {
+    let Some(container) = granted() else { return };
+    for runtime in runtimes() {
         let check = container.zfold(runtime, &["check", "--json"]);
         assert_eq!((check.status.code(), &document(&check)["run"]), (Some(0), &true.into()));
         let line = ["run", "--limit", "64MiB", "--report=json", "--", "python3", "-c", LARGE];
@@ -113,16 +110,13 @@ fn with_both_flags_a_program_is_managed() {
 
 #[test]
 fn in_a_user_namespace_the_hosts_user_needs_the_device() {
-    let test = "in_a_user_namespace_the_hosts_user_needs_the_device";
-    let Some(granted) = granted(test) else { return };
+    let Some(granted) = granted() else { return };
     let folder = tempdir().expect("a folder");
     let device = folder.path().join("userfaultfd");
     // A node of its own, so that nobody else gets the right.
     let copied = Command::new("cp").arg("-a").arg(DEVICE).arg(&device).status();
-    if !copied.is_ok_and(|status| status.success()) {
-        return skip(test, "no device node can be made here");
-    }
-    for runtime in runtimes(test) {
+    needs!(copied.is_ok_and(|status| status.success()), "no device node can be made here");
+    for runtime in runtimes() {
         let container = Container { mapped: true, ..granted.clone() };
         let line = ["run", "--limit", "64MiB", "--", "true"];
         let host = format!("on the host: sudo setfacl -m u:{HOST_UID}:rw {DEVICE}");
@@ -140,14 +134,14 @@ fn in_a_user_namespace_the_hosts_user_needs_the_device() {
 
 #[test]
 fn a_program_that_is_killed_alone_finishes_in_the_same_container() {
-    let test = "a_program_that_is_killed_alone_finishes_in_the_same_container";
-    let Some(granted) = granted(test) else { return };
+    let Some(granted) = granted() else { return };
     let container = Container { memory: Some(96 * MIB), ..granted };
-    for runtime in runtimes(test) {
+    for runtime in runtimes() {
         let alone = container.run(runtime, &["python3", "-c", LARGE]);
-        if alone.status.success() {
-            return skip(test, "no limit of memory is enforced here (swap, or no controller)");
-        }
+        needs!(
+            !alone.status.success(),
+            "no limit of memory is enforced here (swap, or no controller)"
+        );
         assert_eq!(alone.status.code(), Some(137), "{}", text(&alone.stderr));
         let runs = [("40MiB", LARGE), ("auto", LARGE), ("auto", MIXED), ("auto", FORKED)];
         for (limit, program) in runs {

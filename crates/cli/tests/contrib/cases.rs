@@ -13,9 +13,8 @@ use zfold_testing::{groups, wait_until};
 
 #[test]
 fn a_measurement_that_is_ended_leaves_no_process_and_no_group() {
-    let test = "a_measurement_that_is_ended_leaves_no_process_and_no_group";
     let Some(groups) = groups::folder().filter(|_| is_root()) else {
-        return skip(test, "no memory controller, or not root");
+        return skip("no memory controller, or not root");
     };
     let folder = tempdir().expect("a folder");
     let started = folder.path().join("started");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 use zfold_testing::wait::PATIENCE;
 
-use crate::common::{skip, zfold};
+use crate::common::{needs, skip, zfold};
 use crate::contrib;
 use crate::needs::ready;
 
@@ -27,8 +27,8 @@ fn copied(name: &str) -> TempDir {
 }
 
 /// Runs a command in a copy; says so if it is not installed, or nothing can be run under a limit.
-fn perform(test: &str, folder: &Path, line: &[&str]) -> Option<Output> {
-    if !ready(test, &line[..1]) {
+fn perform(folder: &Path, line: &[&str]) -> Option<Output> {
+    if !ready(&line[..1]) {
         return None;
     }
     let path = std::env::var("PATH").unwrap_or_default();
@@ -43,9 +43,8 @@ fn perform(test: &str, folder: &Path, line: &[&str]) -> Option<Output> {
 
 #[test]
 fn npm_runs_tests_in_less_memory() {
-    let test = "npm_runs_tests_in_less_memory";
     let folder = copied("node");
-    let Some(output) = perform(test, folder.path(), &["npm", "test"]) else { return };
+    let Some(output) = perform(folder.path(), &["npm", "test"]) else { return };
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("all records are right"), "{out}");
     let report = fs::read_to_string(folder.path().join("report.txt")).expect("a report");
@@ -54,9 +53,8 @@ fn npm_runs_tests_in_less_memory() {
 
 #[test]
 fn make_puts_one_step_under_a_limit() {
-    let test = "make_puts_one_step_under_a_limit";
     let folder = copied("make");
-    let Some(output) = perform(test, folder.path(), &["make"]) else { return };
+    let Some(output) = perform(folder.path(), &["make"]) else { return };
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("150000 rows, the last is name 149999"), "{out}");
     assert!(out.contains("zfold run --limit 64MiB -- cc"), "{out}");
@@ -64,7 +62,6 @@ fn make_puts_one_step_under_a_limit() {
 
 #[test]
 fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
-    let test = "the_unit_with_the_drop_in_is_one_that_systemd_takes";
     let drop_in = fs::read_to_string(contrib("examples/zfold-run.conf")).expect("text");
     // Programs of packages that are not installed here.
     let drop_in = drop_in
@@ -78,12 +75,11 @@ fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
     .expect("written");
     fs::create_dir(folder.path().join("example.service.d")).expect("a folder");
     fs::write(folder.path().join("example.service.d/zfold.conf"), drop_in).expect("written");
-    are_taken(test, folder.path(), &["example.service"], "zfold.conf");
+    are_taken(folder.path(), &["example.service"], "zfold.conf");
 }
 
 #[test]
 fn the_units_of_services_are_ones_that_systemd_takes() {
-    let test = "the_units_of_services_are_ones_that_systemd_takes";
     let folder = tempdir().expect("a folder");
     let units = ["zfold-disk@.service", "zfold-disk@.socket", "zfold-guest@.service"];
     for unit in units {
@@ -91,12 +87,12 @@ fn the_units_of_services_are_ones_that_systemd_takes() {
         let text = text.replace("/usr/bin/zfold", env!("CARGO_BIN_EXE_zfold"));
         fs::write(folder.path().join(unit), text).expect("written");
     }
-    are_taken(test, folder.path(), &units, "zfold-");
+    are_taken(folder.path(), &units, "zfold-");
 }
 
 /// Asserts that systemd takes units of a folder, and says nothing of `name`; skips where there is
 /// no systemd. What they name of systemd's own is not looked at.
-fn are_taken(test: &str, folder: &Path, units: &[&str], name: &str) {
+fn are_taken(folder: &Path, units: &[&str], name: &str) {
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]).args(units.iter().map(|unit| folder.join(unit)));
     match verify.env("SYSTEMD_UNIT_PATH", format!("{}:", folder.display())).output() {
@@ -104,7 +100,7 @@ fn are_taken(test: &str, folder: &Path, units: &[&str], name: &str) {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && !said.contains(name), "{said}");
         }
-        Err(error) => skip(test, format!("systemd-analyze: {error}")),
+        Err(error) => skip(format!("systemd-analyze: {error}")),
     }
 }
 
@@ -112,10 +108,7 @@ fn are_taken(test: &str, folder: &Path, units: &[&str], name: &str) {
 /// waits for `READY=1` on its socket, and ends the process that it started.
 #[test]
 fn a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped() {
-    let test = "a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped";
-    if !ready(test, &["redis-server"]) {
-        return;
-    }
+    needs!(ready(&["redis-server"]));
     let drop_in = fs::read_to_string(contrib("examples/zfold-run.conf")).expect("text");
     let mut lines = drop_in.lines().filter_map(|line| line.strip_prefix("ExecStart="));
     let line = lines.next_back().expect("a command");
@@ -158,7 +151,7 @@ fn a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped() {
 }
 
 /// Returns the documents of a file of YAML; says so where nothing here reads YAML.
-fn yaml(test: &str, name: &str) -> Option<Vec<Value>> {
+fn yaml(name: &str) -> Option<Vec<Value>> {
     let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))";
     let file = fs::File::open(contrib(name)).expect("a file");
     let read = Command::new("python3").args(["-c", script]).stdin(file).output();
@@ -167,12 +160,12 @@ fn yaml(test: &str, name: &str) -> Option<Vec<Value>> {
             Some(serde_json::from_slice(&output.stdout).expect("JSON"))
         }
         Ok(output) if String::from_utf8_lossy(&output.stderr).contains("No module named") => {
-            skip(test, "no python3-yaml");
+            skip("no python3-yaml");
             None
         }
         Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
         Err(error) => {
-            skip(test, format!("python3: {error}"));
+            skip(format!("python3: {error}"));
             None
         }
     }
@@ -180,8 +173,7 @@ fn yaml(test: &str, name: &str) -> Option<Vec<Value>> {
 
 #[test]
 fn the_pod_asks_for_what_a_run_needs() {
-    let test = "the_pod_asks_for_what_a_run_needs";
-    let Some(documents) = yaml(test, "examples/kubernetes.yaml") else { return };
+    let Some(documents) = yaml("examples/kubernetes.yaml") else { return };
     let [plugin, pod] = &documents[..] else { panic!("{documents:?}") };
     let args = &plugin["spec"]["template"]["spec"]["containers"][0]["args"];
     assert_eq!(args[0], "--device");
@@ -216,8 +208,7 @@ fn the_image_starts_its_program_under_a_limit() {
 
 #[test]
 fn the_action_is_a_composite_one() {
-    let test = "the_action_is_a_composite_one";
-    let Some(documents) = yaml(test, "action/action.yml") else { return };
+    let Some(documents) = yaml("action/action.yml") else { return };
     let action = &documents[0];
     assert_eq!(action["runs"]["using"], "composite");
     for step in action["runs"]["steps"].as_array().expect("steps") {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 use zfold_testing::skip::is_root;
 
-use crate::common::{assert_line, skip};
+use crate::common::{assert_line, needs, skip};
 use crate::contrib;
 use crate::release::Release;
 
@@ -47,13 +47,10 @@ fn install_twice(from: &str, certificate: &Path) {
 
 #[test]
 fn a_release_is_installed_from_a_folder_and_from_a_url() {
-    let test = "a_release_is_installed_from_a_folder_and_from_a_url";
     let release = Release::new();
     install_twice(release.folder().to_str().expect("text"), Path::new("/dev/null"));
-    if Command::new("curl").arg("--version").output().is_err() {
-        return skip(test, "no curl");
-    }
-    let Some(served) = release.serve() else { return skip(test, "no python3") };
+    needs!(Command::new("curl").arg("--version").output().is_ok(), "no curl");
+    let Some(served) = release.serve() else { return skip("no python3") };
     install_twice(&served.address, &served.certificate());
     // Nothing comes by http, neither by itself nor after a redirect.
     let to = tempdir().expect("a folder");
@@ -133,10 +130,10 @@ fn the_action_installs_for_its_job_and_says_what_is_missing() {
 /// A system without ACLs, on which the device is opened to all.
 #[test]
 fn the_action_says_so_if_it_opens_the_device_to_all() {
-    let test = "the_action_says_so_if_it_opens_the_device_to_all";
-    if !is_root() || !Path::new("/dev/userfaultfd").exists() {
-        return skip(test, "needs root, another user, and /dev/userfaultfd");
-    }
+    needs!(
+        is_root() && Path::new("/dev/userfaultfd").exists(),
+        "needs root, another user, and /dev/userfaultfd"
+    );
     let job = tempdir().expect("a folder");
     let script = "set -e; cd \"$0\"; chmod 777 .; cp -r \"$1/action\" \"$1/devcontainer\" .; \
                   cp -r \"$2\" release; chmod -R a+rX .; mkdir bin; \
@@ -152,9 +149,7 @@ fn the_action_says_so_if_it_opens_the_device_to_all() {
         .env("FROM", job.path().join("release"))
         .output()
         .expect("a shell");
-    if said(&output).contains("setpriv: not found") {
-        return skip(test, "no setpriv");
-    }
+    needs!(!said(&output).contains("setpriv: not found"), "no setpriv");
     assert!(output.status.success(), "{}", said(&output));
     let warned = said(&output).lines().any(|line| {
         line.starts_with("::warning::zfold: no ACL") && line.contains("all users of this machine")

@@ -2,11 +2,11 @@
 //! is tested, and a server for it.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+use zfold_testing::process::Killed;
 
 /// The files of a release.
 pub(crate) struct Release(TempDir);
@@ -58,13 +58,15 @@ impl Release {
         fs::write(&key, made.signing_key.serialize_pem()).expect("written");
         let mut server = Command::new("python3");
         server.args(["-c", SERVER]).arg(self.folder()).arg(&certificate).arg(&key);
-        let mut child = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        let mut ports = String::new();
-        let output = child.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut ports).expect("text");
-        let (safe, plain) = ports.trim().split_once(' ')?;
+        let (server, ports) = Killed::ready(server.stderr(Stdio::null()));
+        let (safe, plain) = ports.split_once(' ')?;
         let address = format!("https://localhost:{safe}");
-        Some(Served { child, folder, address, plain: format!("http://localhost:{plain}") })
+        Some(Served {
+            _server: server,
+            folder,
+            address,
+            plain: format!("http://localhost:{plain}"),
+        })
     }
 }
 
@@ -91,7 +93,7 @@ safe.serve_forever()
 
 /// A server of a release; ends with this.
 pub(crate) struct Served {
-    child: Child,
+    _server: Killed,
     folder: TempDir,
     /// Its address.
     pub(crate) address: String,
@@ -103,12 +105,5 @@ impl Served {
     /// Returns the file of the certificate that clients must trust.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.path().join("certificate")
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

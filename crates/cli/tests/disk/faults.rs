@@ -1,7 +1,7 @@
 //! Files that fail under a running disk, by errors or a quota that is used up, and a server that
 //! stands still.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 use zfold_testing::Random;
 use zfold_testing::nbd::Plain as Client;
+use zfold_testing::wait::{at_once, beside};
 
 use crate::common::assert_line;
 use crate::faulty::{FAULTS, Mounted};
@@ -23,8 +24,7 @@ fn check(client: &mut Client, pages: u32) {
 
 #[test]
 fn a_backing_file_that_fails_loses_nothing_that_was_acknowledged() {
-    let test = "a_backing_file_that_fails_loses_nothing_that_was_acknowledged";
-    let Some(on) = Mounted::new(test) else { return };
+    let Some(on) = Mounted::new() else { return };
     let runtime = tempdir().expect("a folder");
     let backing = on.path("cold");
     let limits = ["--size", "16MiB", "--limit", "2MiB", "--backing", text(&backing)];
@@ -61,8 +61,7 @@ fn a_backing_file_that_fails_loses_nothing_that_was_acknowledged() {
 
 #[test]
 fn a_snapshot_that_cannot_be_written_leaves_the_one_before() {
-    let test = "a_snapshot_that_cannot_be_written_leaves_the_one_before";
-    let Some(on) = Mounted::new(test) else { return };
+    let Some(on) = Mounted::new() else { return };
     let runtime = tempdir().expect("a folder");
     let saved = on.path("saved");
     let size = ["--size", "4MiB"];
@@ -105,31 +104,21 @@ fn a_server_that_is_stopped_again_and_again_serves_on() {
     let runtime = tempdir().expect("a folder");
     let server = Server::start(runtime.path(), &["--size", "16MiB"]);
     let pid = Pid::from_raw(server.pid() as i32).expect("a process");
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut random = Random::new(1);
-            let mut pause = || thread::sleep(Duration::from_micros(random.below(8000)));
-            while !over.load(Ordering::Relaxed) {
-                kill_process(pid, Signal::STOP).expect("it runs");
-                pause();
-                kill_process(pid, Signal::CONT).expect("it runs");
-                pause();
-            }
-        });
-        let clients: Vec<_> = (0..4).map(|_| server.connect("")).collect();
-        let work = |(part, mut client): (u32, Client)| {
-            for round in 0..300 {
-                let at = u64::from(part) << 22 | u64::from(round % 100 * 4096);
-                client.write(at, &page(part * 1000 + round)).expect("written");
-                assert_eq!(client.read(at, 4096), page(part * 1000 + round), "{part} {round}");
-            }
-        };
-        let threads: Vec<_> =
-            (0..).zip(clients).map(|client| scope.spawn(move || work(client))).collect();
-        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        over.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|client| client.expect("a client found its bytes"));
-    });
+    let mut random = Random::new(1);
+    let stop = || {
+        for signal in [Signal::STOP, Signal::CONT] {
+            kill_process(pid, signal).expect("it runs");
+            thread::sleep(Duration::from_micros(random.below(8000)));
+        }
+    };
+    let clients: Vec<_> = (0..4).map(|_| server.connect("")).collect();
+    let work = |(part, mut client): (u32, Client)| {
+        for round in 0..300 {
+            let at = u64::from(part) << 22 | u64::from(round % 100 * 4096);
+            client.write(at, &page(part * 1000 + round)).expect("written");
+            assert_eq!(client.read(at, 4096), page(part * 1000 + round), "{part} {round}");
+        }
+    };
+    beside(stop, || at_once((0..).zip(clients), work));
     assert_eq!(server.stop().0, Some(0));
 }

@@ -1,20 +1,18 @@
 //! From start to end: addresses, signals, --run, snapshots, and what a killed server leaves.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 use zfold_testing::nbd::Plain as Client;
 
-use crate::common::{assert_line, skip};
+use crate::common::{assert_line, needs};
 use crate::server::{Server, noise, page, text, zfold};
 
 #[test]
@@ -258,21 +256,8 @@ fn memory_that_may_not_be_locked_is_no_news_over_nbd() {
 }
 
 #[test]
-fn a_reader_that_leaves_does_not_end_the_server() {
-    let runtime = tempdir().expect("a directory");
-    let server = Server::start(runtime.path(), &["--size", "1MiB"]);
-    let mut stream = std::os::unix::net::UnixStream::connect(server.socket()).expect("connected");
-    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
-    drop(stream);
-    assert_eq!(server.connect("").size, 1 << 20);
-    assert_eq!(server.stop(), (Some(0), Vec::new()));
-}
-
-#[test]
 fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
-    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-        return skip("a_device_is_a_file_and_a_disk_of_guests_as_well", "no /dev/fuse");
-    }
+    needs!(fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok(), "no /dev/fuse");
     let runtime = tempdir().expect("a directory");
     let (file, guests) = (runtime.path().join("disk.img"), runtime.path().join("guests"));
     let frontends = ["--fuse", text(&file), "--vhost-user", text(&guests)];
@@ -294,80 +279,6 @@ fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
     drop(device);
     // Without the right to unmount, an empty file may stay where the mount was.
     assert!(fs::metadata(&file).map_or(0, |file| file.len()) == 0 && !guests.exists());
-}
-
-/// A file that cannot be closed for its user is still written to when the snapshot begins.
-#[test]
-fn what_an_open_file_acknowledged_is_in_the_snapshot() {
-    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-        return skip("what_an_open_file_acknowledged_is_in_the_snapshot", "no /dev/fuse");
-    }
-    const PAGES: u64 = 2048;
-    let runtime = tempdir().expect("a directory");
-    let (file, saved) = (runtime.path().join("disk.img"), runtime.path().join("saved"));
-    let frontends = ["--fuse", text(&file), "--save", text(&saved)];
-    let server = Server::start(runtime.path(), &[&["--size", "8MiB"], &frontends[..]].concat());
-    let device = fs::OpenOptions::new().write(true).open(&file).expect("opened");
-    let acknowledged = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&acknowledged);
-    let writer = std::thread::spawn(move || {
-        // Each page holds the number of the last write to it.
-        let write = |n: &u64| device.write_all_at(&(n + 1).to_le_bytes(), n % PAGES * 4096).is_ok();
-        (0..).take_while(write).for_each(|n| count.store(n + 1, Ordering::Relaxed));
-    });
-    while acknowledged.load(Ordering::Relaxed) < PAGES && !writer.is_finished() {
-        std::thread::yield_now();
-    }
-    server.signal(Signal::TERM);
-    server.heard("in use");
-    assert_eq!(server.ended().0, Some(0));
-    writer.join().expect("writes end with the server");
-    let acknowledged = acknowledged.load(Ordering::Relaxed);
-
-    let server = Server::start(runtime.path(), &["--load", text(&saved)]);
-    let mut client = server.connect("");
-    assert!(acknowledged >= PAGES, "{acknowledged} writes");
-    for n in acknowledged - PAGES..acknowledged {
-        let found = client.read(n % PAGES * 4096, 8);
-        let found = u64::from_le_bytes(found.try_into().expect("8 bytes"));
-        // The write that was refused may be in it as well.
-        let refused = n + PAGES == acknowledged && found == acknowledged + 1;
-        assert!(found == n + 1 || refused, "{n} of {acknowledged}: {found}");
-    }
-}
-
-#[test]
-fn a_client_that_connects_during_a_reset_loses_nothing() {
-    const RESETS: usize = 20;
-    let runtime = tempdir().expect("a directory");
-    let server = Server::start(runtime.path(), &["--size", "64MiB"]);
-    let (socket, stop) = (server.socket(), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            let last = (64 << 20) - 4096;
-            let mut n = 0;
-            while !stop.load(Ordering::Relaxed) {
-                n += 1;
-                // Many pages before it, so that a reset takes a while to come to the last one.
-                let mut client = Client::connect(&socket, "");
-                client.write(0, &vec![n as u8 | 1; 32 << 20]).expect("written");
-                drop(client);
-                for n in n..n + 10 {
-                    let mut client = Client::connect(&socket, "");
-                    client.write(last, &page(n)).expect("written");
-                    std::thread::sleep(Duration::from_millis(2));
-                    assert_eq!(client.read(last, 4096), page(n), "lost by a reset");
-                }
-            }
-        });
-        // Those that find the client there are refused.
-        let mut resets = 0;
-        while resets < RESETS && !client.is_finished() {
-            resets += usize::from(server.ctl(&["reset"]).status.success());
-        }
-        stop.store(true, Ordering::Relaxed);
-        client.join().expect("nothing is lost");
-    });
 }
 
 /// What a server holds for its clients beyond what they store: see docs/use/disk-frontends.md.

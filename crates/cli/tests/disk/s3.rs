@@ -9,7 +9,7 @@ use tempfile::tempdir;
 use zfold_testing::s3::{S3, ready};
 use zfold_testing::wait_until;
 
-use crate::common::assert_line;
+use crate::common::{assert_line, needs};
 use crate::server::{Server, noise, page, text, zfold};
 
 /// Returns `zfold` with what leads to the server in its environment.
@@ -30,9 +30,7 @@ fn run(s3: &S3, runtime: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn contents_are_saved_to_s3_and_loaded_elsewhere() {
-    if !ready("contents_are_saved_to_s3_and_loaded_elsewhere") {
-        return;
-    }
+    needs!(ready());
     let (s3, runtime) = (S3::start(), tempdir().expect("a directory"));
     let place = "s3://pages/disks/a.zfs";
     let both = ["--load", place, "--save", place];
@@ -68,9 +66,7 @@ fn contents_are_saved_to_s3_and_loaded_elsewhere() {
 #[test]
 fn a_save_that_is_killed_leaves_the_snapshot_of_before() {
     const PAGES: u32 = 16_384;
-    if !ready("a_save_that_is_killed_leaves_the_snapshot_of_before") {
-        return;
-    }
+    needs!(ready());
     let (s3, runtime) = (S3::start(), tempdir().expect("a directory"));
     let place = "s3://pages/disk.zfs";
     let server = start(&s3, runtime.path(), &["--size", "64MiB"]);

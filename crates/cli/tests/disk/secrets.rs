@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::tempdir;
 
-use crate::common::skip;
+use crate::common::needs;
 use crate::server::zfold;
 
 #[test]
@@ -29,10 +29,7 @@ fn a_server_that_crashes_leaves_no_core_file() {
         shell.current_dir(folder.path()).env("XDG_RUNTIME_DIR", folder.path());
         shell.status().expect("sh runs")
     };
-    if !crash(&["sh", "-c", "kill -ABRT $$"]).core_dumped() {
-        let test = "a_server_that_crashes_leaves_no_core_file";
-        return skip(test, "no program leaves one here");
-    }
+    needs!(crash(&["sh", "-c", "kill -ABRT $$"]).core_dumped(), "no program leaves one here");
     let zfold = env!("CARGO_BIN_EXE_zfold");
     let status =
         crash(&[zfold, "disk", "--no-mlock", "--size", "1MiB", "--run", "kill -ABRT $PPID"]);

@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use zfold_testing::nbd::Plain as Client;
+use zfold_testing::process::Killed;
 use zfold_testing::wait::PATIENCE;
 use zfold_testing::{Random, random};
 
@@ -16,7 +17,7 @@ use crate::common;
 
 /// A running server.
 pub(crate) struct Server {
-    child: Child,
+    child: Killed,
     runtime: PathBuf,
     /// The lines that it told its addresses in.
     pub(crate) addresses: Vec<String>,
@@ -57,6 +58,7 @@ impl Server {
         let len = child.stdout.as_mut().expect("a pipe").read(&mut text).expect("read");
         let text = String::from_utf8_lossy(&text[..len]).into_owned();
         let runtime = runtime.to_owned();
+        let child = Killed(child);
         let server =
             Self { child, runtime, addresses: text.lines().map(str::to_owned).collect(), said };
         assert!(
@@ -142,17 +144,8 @@ impl Server {
     }
 
     /// Ends it at once, with all its sockets left behind.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 }
 

@@ -24,7 +24,7 @@ const STEPS: [&str; 5] = [
 
 #[test]
 fn examples_of_help_work() {
-    let stage = Stage::set("examples_of_help_work");
+    let stage = Stage::set();
     let mut count = 0;
     for path in commands() {
         for line in help_examples(&path) {
@@ -37,7 +37,7 @@ fn examples_of_help_work() {
 
 #[test]
 fn commands_of_the_readme_work() {
-    let stage = Stage::set("commands_of_the_readme_work");
+    let stage = Stage::set();
     let examples = readme_examples();
     for step in STEPS {
         assert!(examples.iter().any(|line| line == step), "{step} is no command of the README");

@@ -1,24 +1,22 @@
 //! Where examples run: a folder, with what they name in it, a disk and a run.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use rcgen::{CertificateParams, KeyPair};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tempfile::{TempDir, tempdir};
 
 use zfold_testing::executable;
 use zfold_testing::machines::{self, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine};
+use zfold_testing::process::Group;
 use zfold_testing::skip::{has_program, skip};
-
-/// How long an example may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+use zfold_testing::{wait_for, wait_until};
 
 /// Programs that take the place of others, with what they do. What they are given must be there.
 const STAND_INS: [(&str, &str); 18] = [
@@ -59,35 +57,18 @@ recompress = ['zstd:9']
 /// What a disk's client does all the time.
 const CLIENT: &str = "while :; do sleep 1; done";
 
-/// A child with all that it started, which ends with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        signal(&self.0, Signal::KILL);
-        // It has ended, or has now.
-        let _ = self.0.wait();
-    }
-}
-
-fn signal(child: &Child, signal: Signal) {
-    // It is the first of its group, which may have ended.
-    let _ = kill_process_group(Pid::from_child(child), signal);
-}
-
 pub(crate) struct Stage {
-    test: &'static str,
     folder: TempDir,
     /// The address of the disk.
     uri: String,
     /// The run, where there can be one.
-    run: Option<Running>,
-    _disk: Running,
-    _guests: Running,
+    run: Option<Group>,
+    _disk: Group,
+    _guests: Group,
 }
 
 impl Stage {
-    pub(crate) fn set(test: &'static str) -> Self {
+    pub(crate) fn set() -> Self {
         let folder = tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         for name in ["programs", "run", "venv/bin", "src/linux", "fpath", "etc", "guests"] {
@@ -124,26 +105,27 @@ impl Stage {
             fs::write(at("snapshots").join(name).with_extension("mem"), [byte; 64 << 10])
                 .expect("written");
         }
-        let (disk, uri) = started(shell(folder.path(), "exec zfold disk --config stage.toml"));
+        let (disk, uri) =
+            Group::ready(&mut shell(folder.path(), "exec zfold disk --config stage.toml"));
         let line = format!("exec zfold run --limit 64MiB -- sh -c 'echo ready; {CLIENT}'");
-        let (run, said) = started(shell(folder.path(), &line));
+        let (run, said) = Group::ready(&mut shell(folder.path(), &line));
         let run = (said == "ready").then_some(run);
         if run.is_none() {
-            skip(test, "zfold run does not work here");
+            skip("zfold run does not work here");
         }
         let uri = uri.split_whitespace().next().expect("an address").to_owned();
         let line = "exec zfold guest serve --image web=snapshots/web.mem";
-        let (guests, said) = started(shell(folder.path(), line));
+        let (guests, said) = Group::ready(&mut shell(folder.path(), line));
         assert!(said.starts_with("web "), "'{line}': {said}");
         let saved = shell(folder.path(), "zfold guest save images.zfs").status();
         assert!(saved.expect("a shell").success(), "images are saved");
-        Self { test, folder, uri, run, _disk: disk, _guests: guests }
+        Self { folder, uri, run, _disk: disk, _guests: guests }
     }
 
     /// Runs an example as people would.
     pub(crate) fn perform(&self, example: &str) {
         if let Some(reason) = self.lacks(example) {
-            return skip(&format!("{}: {example}", self.test), reason);
+            return skip(format_args!("{example}: {reason}"));
         }
         let line = self.here(example);
         if line == "zfold top" {
@@ -243,14 +225,7 @@ impl Stage {
     /// Runs a line that ends by itself, well.
     pub(crate) fn end(&self, line: &str) {
         let mut child = self.spawn(line);
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = child.0.try_wait().expect("a child") {
-                break status;
-            }
-            assert!(began.elapsed() < PATIENCE, "'{line}' goes on");
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let status = wait_for(|| child.0.try_wait().expect("a child").ok_or(line));
         assert!(status.success(), "'{line}': {status}: {}", self.said());
     }
 
@@ -258,7 +233,7 @@ impl Stage {
     fn serve(&self, line: &str) {
         let mut child = self.spawn(&format!("exec env XDG_RUNTIME_DIR={} {line}", self.own()));
         self.wait_for_output(line, &mut child);
-        signal(&child.0, Signal::TERM);
+        child.signal(Signal::TERM);
         let status = child.0.wait().expect("a child");
         assert!(status.success(), "'{line}': {status}: {}", self.said());
     }
@@ -272,7 +247,7 @@ impl Stage {
 
     /// Starts a line; what it says on standard error is in a file, and on standard output as well,
     /// in another.
-    fn spawn(&self, line: &str) -> Running {
+    fn spawn(&self, line: &str) -> Group {
         let mut shell = shell(self.folder.path(), line);
         let file = |name: &str| fs::File::create(self.folder.path().join(name)).expect("a file");
         shell.stdout(file("out")).stderr(file("said")).env("uri", &self.uri);
@@ -281,19 +256,17 @@ impl Stage {
             // Its end would be that of the terminal.
             shell.stdin(Stdio::piped());
         }
-        Running(shell.spawn().expect("a shell"))
+        Group(shell.spawn().expect("a shell"))
     }
 
-    fn wait_for_output(&self, line: &str, child: &mut Running) {
+    fn wait_for_output(&self, line: &str, child: &mut Group) {
         let out = self.folder.path().join("out");
-        let began = Instant::now();
-        while fs::metadata(&out).expect("a file").len() == 0 {
-            if let Some(status) = child.0.try_wait().expect("a child") {
-                panic!("'{line}': {status}: {}", self.said());
-            }
-            assert!(began.elapsed() < PATIENCE, "'{line}' shows nothing: {}", self.said());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(format_args!("'{line}' shows something"), || {
+            let ended = child.0.try_wait().expect("a child");
+            let shows = fs::metadata(&out).expect("a file").len() > 0;
+            assert!(shows || ended.is_none(), "'{line}': {ended:?}: {}", self.said());
+            shows
+        });
     }
 
     /// A runtime directory for a server: statistics are asked of the only one.
@@ -324,15 +297,6 @@ fn shell(folder: &Path, line: &str) -> Command {
     }
     shell.stdin(Stdio::null());
     shell
-}
-
-/// Starts something that says a line when it is ready; an empty one where it ends instead.
-fn started(mut shell: Command) -> (Running, String) {
-    let mut child = shell.stdout(Stdio::piped()).spawn().expect("a shell");
-    let stdout = child.stdout.take().expect("a pipe");
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).expect("a line");
-    (Running(child), line.trim_end().to_owned())
 }
 
 /// Makes a program of a script.

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use tempfile::tempdir;
 use zfold_testing::redis::{self, Cluster};
 use zfold_testing::skip::installed;
-use zfold_testing::wait_until;
+use zfold_testing::wait::{Over, wait_until};
 
-use crate::common::skip;
+use crate::common::needs;
 use crate::server::Server;
 use crate::tools::{attempt, fio_arguments};
 
@@ -91,13 +91,11 @@ fn disturb(cluster: &mut Cluster, form: &Form) {
 
 #[test]
 fn with_two_copies_fio_finds_what_it_wrote_whatever_happens_to_a_master() {
-    let test = "with_two_copies_fio_finds_what_it_wrote_whatever_happens_to_a_master";
-    if !redis::ready(test) || !installed(test, &["fio"]) {
-        return;
-    }
-    if !attempt("fio", &["--enghelp=nbd"]).is_ok_and(|help| help.contains("uri")) {
-        return skip(test, "fio has no NBD engine");
-    }
+    needs!(redis::ready() && installed(&["fio"]));
+    needs!(
+        attempt("fio", &["--enghelp=nbd"]).is_ok_and(|help| help.contains("uri")),
+        "fio has no NBD engine"
+    );
     let (form, runtime, mut cluster) = (form(), tempdir().expect("a directory"), Cluster::start());
     let (place, size) = (cluster.place(2), format!("{}MiB", PARTS * form.part_mib));
     let line = ["--size", &size, "--limit", form.limit, "--backing", &place];
@@ -129,13 +127,4 @@ fn with_two_copies_fio_finds_what_it_wrote_whatever_happens_to_a_master() {
     assert!(far["live_bytes"].as_u64() > Some(form.part_mib << 20), "most is there: {far}");
     assert!(far["gets_total"].as_u64() > Some(0), "{far}");
     assert_eq!(server.stop().0, Some(0));
-}
-
-/// Says at its end that all is over.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

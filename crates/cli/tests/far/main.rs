@@ -17,7 +17,6 @@ mod server;
 mod tools;
 
 mod cluster;
-mod lost;
 mod nbd_export;
 mod paced;
 mod run;

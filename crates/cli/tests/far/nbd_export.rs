@@ -4,10 +4,8 @@ use rustix::process::Signal;
 use tempfile::{TempDir, tempdir};
 use zfold_testing::skip::has_loopback;
 
-use crate::common::command;
-use crate::runs::{can_manage, text};
+use crate::common::needs;
 use crate::server::{Server as Disk, noise, zfold};
-use crate::sort::Sort;
 
 const PAGES: u32 = 1024;
 const PAGE: u64 = 4096;
@@ -27,9 +25,7 @@ fn used(disk: &Disk) -> u64 {
 
 #[test]
 fn a_disk_keeps_pages_at_another_one_and_waits_for_it() {
-    if !has_loopback("a_disk_keeps_pages_at_another_one_and_waits_for_it") {
-        return;
-    }
+    needs!(has_loopback());
     let (_runtime, remote, place) = remote("64MiB");
     let runtime = tempdir().expect("a directory");
     let disk = Disk::start(runtime.path(), &["--size", "64MiB", "--backing", &place]);
@@ -66,9 +62,7 @@ fn a_disk_keeps_pages_at_another_one_and_waits_for_it() {
 
 #[test]
 fn an_export_that_is_too_short_or_not_there_is_told_with_the_remedy() {
-    if !has_loopback("an_export_that_is_too_short_or_not_there_is_told_with_the_remedy") {
-        return;
-    }
+    needs!(has_loopback());
     let (_runtime, _remote, place) = remote("16MiB");
     let runtime = tempdir().expect("a directory");
     for (place, size, told) in [
@@ -81,22 +75,4 @@ fn an_export_that_is_too_short_or_not_there_is_told_with_the_remedy() {
         assert!(!output.status.success(), "{said}");
         assert!(said.contains("nbd://127.0.0.1:") && said.contains(told), "{said}");
     }
-}
-
-#[test]
-fn a_program_whose_pages_go_to_an_export_says_what_it_says_alone() {
-    let test = "a_program_whose_pages_go_to_an_export_says_what_it_says_alone";
-    if !has_loopback(test) || !can_manage(test) {
-        return;
-    }
-    let (_runtime, remote, place) = remote("256MiB");
-    let sort = Sort::new(1_000_003);
-    let limits = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing"];
-    let output = sort.output(command(&limits).arg(&place));
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(text(&output.stdout) == sort.sorted, "it is not sorted");
-    let report: serde_json::Value = serde_json::from_str(&said).expect(&said);
-    assert!(report["far"]["gets_total"].as_u64() > Some(0), "{report}");
-    assert_eq!(used(&remote), 0, "nothing is left behind");
 }

@@ -12,9 +12,7 @@ const PAGE: u64 = 4096;
 
 #[test]
 fn a_disk_sends_no_more_than_its_bandwidth() {
-    if !redis::ready("a_disk_sends_no_more_than_its_bandwidth") {
-        return;
-    }
+    zfold_testing::needs!(redis::ready());
     let (runtime, redis) = (tempdir().expect("a directory"), Server::start(&[]));
     let line = ["--size", "64MiB", "--backing", &redis.place(), "--far-bandwidth", "1MiB"];
     let disk = Disk::start(runtime.path(), &line);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use zfold_testing::redis::{self, Server};
 use zfold_testing::skip::has_program;
 
-use crate::common::{command, skip};
+use crate::common::{command, needs};
 use crate::runs::{can_manage, text};
 use crate::sort::Sort;
 
@@ -28,8 +28,8 @@ while True:
     sum(memory[::4096])
 "#;
 
-fn ready(test: &str) -> bool {
-    redis::ready(test) && can_manage(test)
+fn ready() -> bool {
+    redis::ready() && can_manage()
 }
 
 /// Returns a run of [`READER`], with so much room at `place`.
@@ -45,9 +45,7 @@ fn end(child: Child) -> Output {
 
 #[test]
 fn a_program_whose_pages_go_to_redis_says_what_it_says_alone() {
-    if !ready("a_program_whose_pages_go_to_redis_says_what_it_says_alone") {
-        return;
-    }
+    needs!(ready());
     let redis = Server::start(&[]);
     let sort = Sort::new(1_000_003);
     let output = sort.output(command(&SORT_LIMITS).args(["--backing", &redis.place()]));
@@ -64,13 +62,8 @@ fn a_program_whose_pages_go_to_redis_says_what_it_says_alone() {
 
 #[test]
 fn a_run_whose_redis_is_gone_ends_with_the_reason() {
-    let test = "a_run_whose_redis_is_gone_ends_with_the_reason";
-    if !ready(test) {
-        return;
-    }
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
+    needs!(ready());
+    needs!(has_program("python3"), "no python3");
     let mut redis = Server::start(&[]);
     let mut child = reader(&redis.place(), "256MiB");
     child.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -96,13 +89,8 @@ fn a_run_whose_redis_is_gone_ends_with_the_reason() {
 
 #[test]
 fn a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy() {
-    let test = "a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy";
-    if !ready(test) {
-        return;
-    }
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
+    needs!(ready());
+    needs!(has_program("python3"), "no python3");
     let redis = Server::start(&[]);
     let output = reader(&redis.place(), "16MiB").output().expect("it starts");
     let said = text(&output.stderr);
@@ -111,36 +99,9 @@ fn a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy() {
     assert_eq!(redis.values(), 0, "nothing is left behind");
 }
 
-/// Under the least limit there is hardly room for more than tables and buffers.
-#[test]
-fn a_run_under_the_least_store_limit_goes_on_or_says_what_takes_it() {
-    let test = "a_run_under_the_least_store_limit_goes_on_or_says_what_takes_it";
-    if !ready(test) {
-        return;
-    }
-    let redis = Server::start(&[]);
-    let sort = Sort::new(1_000_003);
-    let limits = ["run", "--limit", "16MiB", "--store-limit", "1MiB", "--backing"];
-    let output = sort.output(command(&limits).arg(redis.place()));
-    let said = text(&output.stderr);
-    if output.status.success() {
-        assert!(text(&output.stdout) == sort.sorted, "it is not sorted");
-    } else {
-        assert_eq!(output.status.code(), Some(125), "{said}");
-        assert!(
-            said.contains(
-                "buffers and tables of pages that have left take most of it: raise --store-limit"
-            ),
-            "{said}"
-        );
-    }
-}
-
 #[test]
 fn a_redis_that_is_not_there_is_a_failure_of_zfold() {
-    if !can_manage("a_redis_that_is_not_there_is_a_failure_of_zfold") {
-        return;
-    }
+    needs!(can_manage());
     let place = "redis://127.0.0.1:1";
     let line = ["run", "--store-limit", "8MiB", "--backing", place, "--", "true"];
     let output = command(&line).output().expect("it starts");

@@ -10,7 +10,7 @@ use zfold_testing::redis::{self, Server};
 use zfold_testing::skip::free_port;
 use zfold_testing::skip::has_program;
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::runs::can_manage;
 use crate::server::{self, noise, text};
 
@@ -75,15 +75,15 @@ impl Encrypted {
     }
 }
 
-fn ready(test: &str) -> bool {
-    if !redis::ready(test) {
+fn ready() -> bool {
+    if !redis::ready() {
         return false;
     }
     let help = Command::new("redis-cli").arg("--help").output().expect("it starts");
     let help = [help.stdout, help.stderr].concat();
     let speaks = String::from_utf8_lossy(&help).contains("--tls");
     if !speaks {
-        skip(test, "this Redis was built without TLS");
+        skip("this Redis was built without TLS");
     }
     speaks
 }
@@ -107,10 +107,7 @@ fn assert_command_lines_without_secret(program: &str) {
 
 #[test]
 fn a_disk_over_tls_says_its_password_to_the_server_alone() {
-    let test = "a_disk_over_tls_says_its_password_to_the_server_alone";
-    if !ready(test) {
-        return;
-    }
+    needs!(ready());
     let (runtime, redis) = (tempdir().expect("a directory"), Encrypted::start());
     let metrics = runtime.path().join("metrics");
     let address = format!("unix:{}", metrics.display());
@@ -163,13 +160,8 @@ fn scrape(socket: &Path) -> Vec<u8> {
 
 #[test]
 fn a_run_over_tls_reports_without_its_password() {
-    let test = "a_run_over_tls_reports_without_its_password";
-    if !ready(test) || !can_manage(test) {
-        return;
-    }
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
+    needs!(ready() && can_manage());
+    needs!(has_program("python3"), "no python3");
     let (runtime, redis) = (tempdir().expect("a directory"), Encrypted::start());
     let place = redis.place();
     let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing", &place];
@@ -187,10 +179,7 @@ fn a_run_over_tls_reports_without_its_password() {
 
 #[test]
 fn an_authority_that_nobody_trusts_is_refused_with_the_remedy() {
-    let test = "an_authority_that_nobody_trusts_is_refused_with_the_remedy";
-    if !ready(test) {
-        return;
-    }
+    needs!(ready());
     let (runtime, redis, other) =
         (tempdir().expect("a directory"), Encrypted::start(), Encrypted::start());
     let line = ["disk", "--no-mlock", "--size", "64MiB", "--backing", &redis.place()];

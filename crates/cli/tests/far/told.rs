@@ -16,9 +16,7 @@ fn fails(disk: &Disk, pages: &str) {
 
 #[test]
 fn a_disk_says_once_that_its_server_is_gone_and_once_that_it_is_back() {
-    if !redis::ready("a_disk_says_once_that_its_server_is_gone_and_once_that_it_is_back") {
-        return;
-    }
+    zfold_testing::needs!(redis::ready());
     let (runtime, redis) = (tempdir().expect("a directory"), Server::start(&[]));
     let disk = Disk::start(runtime.path(), &["--size", "64MiB", "--backing", &redis.place()]);
     let mut client = disk.connect("");

@@ -14,8 +14,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn a_file_that_fails_costs_no_image() {
-    let test = "a_file_that_fails_costs_no_image";
-    let Some(on) = Mounted::new(test) else { return };
+    let Some(on) = Mounted::new() else { return };
     let [memory_file, saved, out] = ["a.mem", "images", "out"].map(|name| on.path(name));
     memory(&memory_file, 500, 1);
     let image = format!("a={}", text(&memory_file));

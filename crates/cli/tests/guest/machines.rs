@@ -6,17 +6,16 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use zfold_testing::machines::{
     self, ABANDON, COMPLETE, COMPLETE_PAUSED, DONE, How, Machine, Received, Sender, is_there,
 };
 use zfold_testing::skip::is_root;
-use zfold_testing::wait::PATIENCE;
+use zfold_testing::wait::{PATIENCE, beside};
 use zfold_testing::{Random, wait_until};
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::server::{Server, memory};
 use crate::survival::kill;
 
@@ -131,23 +130,18 @@ fn a_machine_on_demand_outlives_its_servers() {
     write(&[7; 4096], 0);
     // It asks all the time, so servers are killed at any point of an answer.
     faults.0.0.set_read_timeout(Some(PATIENCE)).expect("a limit");
-    let is_over = AtomicBool::new(false);
-    let mut ask = || {
-        let mut random = Random::new(5);
-        while !is_over.load(Ordering::Relaxed) {
-            let page = random.word() % 12_000;
-            assert_eq!(faults.ask(slot.gpa + page * 4096, 4096), DONE, "page {page}");
-            assert!(is_there(slot, page), "page {page}");
-        }
+    let mut random = Random::new(5);
+    let ask = || {
+        let page = random.word() % 12_000;
+        assert_eq!(faults.ask(slot.gpa + page * 4096, 4096), DONE, "page {page}");
+        assert!(is_there(slot, page), "page {page}");
     };
-    thread::scope(|scope| {
-        scope.spawn(&mut ask);
+    beside(ask, || {
         for round in 1..=5 {
             kill(&server.stat());
             wait_until("another one has taken over", || server.stat()["takeovers_total"] == round);
             wait_until("it goes on there", || server.stat()["on_demand"] == 1);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     let all = || {
         received
@@ -249,10 +243,7 @@ print(s.accept()[0].recv(1), flush=True)";
 /// In a folder where all may write, another user may listen first.
 #[test]
 fn no_other_user_gets_a_machine() {
-    let test = "no_other_user_gets_a_machine";
-    if !is_root() {
-        return skip(test, "needs root, and another user");
-    }
+    needs!(is_root(), "needs root, and another user");
     let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
     save(&server, &Machine::new(10, 1), &["web"]);
     let folder = tempfile::tempdir().expect("a folder");
@@ -263,10 +254,10 @@ fn no_other_user_gets_a_machine() {
     // One that other users may execute, too.
     let listener = listener.args(["/usr/bin/python3", "-c", LISTENER]).arg(&socket);
     let listener = listener.stdout(Stdio::piped()).spawn();
-    let Ok(mut listener) = listener else { return skip(test, "no setpriv") };
+    let Ok(mut listener) = listener else { return skip("no setpriv") };
     let mut lines = BufReader::new(listener.stdout.take().expect("a pipe")).lines();
     if lines.next().and_then(Result::ok).is_none_or(|line| line != "ready") {
-        return skip(test, "no /usr/bin/python3");
+        return skip("no /usr/bin/python3");
     }
     let path = socket.to_str().expect("text");
     server.refused(&["guest", "send", "web", path], &["user 65534 listens at", "run the VMM as"]);

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use zfold_testing::compiled::compile;
 use zfold_testing::skip::installed;
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::server::{Server, memory};
 
 /// A stand-in for a VMM. Dropping it ends its input, and so the process.
@@ -51,11 +51,8 @@ impl Drop for Guest {
 
 #[test]
 fn guests_are_restored_recorded_and_left_alone_at_the_end() {
-    let test = "guests_are_restored_recorded_and_left_alone_at_the_end";
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/guest.c");
-    if !installed(test, &["cc"]) {
-        return;
-    }
+    needs!(installed(&["cc"]));
     let compiled = compile(&source, &["-Wall", "-Wextra", "-Werror"]);
     let compiled = compiled.unwrap_or_else(|said| panic!("{said}"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -67,7 +64,7 @@ fn guests_are_restored_recorded_and_left_alone_at_the_end() {
     server.done(&["guest", "record", "web"]);
     let mut first = Guest::start(&compiled.program, &socket, &file);
     match first.says().as_str() {
-        "none" => return skip(test, "no userfaultfd"),
+        "none" => return skip("no userfaultfd"),
         said => assert_eq!(said, "right"),
     }
     server.done(&["guest", "record", "web", "off"]);

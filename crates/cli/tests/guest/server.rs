@@ -8,13 +8,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use zfold_testing::output::results;
+use zfold_testing::process::Killed;
 use zfold_testing::wait_until;
 
 use crate::common;
 
 /// A running server with a runtime directory of its own.
 pub(crate) struct Server {
-    child: Child,
+    child: Killed,
     pub(crate) folder: TempDir,
     /// The images that it began with, and their sockets.
     pub(crate) told: Vec<(String, PathBuf)>,
@@ -35,7 +36,7 @@ impl Server {
                 (name.to_owned(), path.into())
             })
             .collect();
-        let server = Self { child, folder, told };
+        let server = Self { child: Killed(child), folder, told };
         wait_until("it answers", || server.run(&["guest", "list"]).status.success());
         server
     }
@@ -71,15 +72,7 @@ impl Server {
         kill_process(pid, Signal::TERM).expect("it runs");
         let status = self.child.wait().expect("it ends");
         assert!(status.success(), "{status}");
-        std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.folder
     }
 }
 

@@ -22,11 +22,10 @@ pub(crate) fn kill(stat: &Value) {
 
 #[test]
 fn a_killed_server_is_replaced_with_all_that_it_had() {
-    let test = "a_killed_server_is_replaced_with_all_that_it_had";
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/guest.c");
     let compiled = match compile(&source, &["-Wall", "-Wextra", "-Werror"]) {
         Ok(compiled) => compiled,
-        Err(told) => return skip(test, &told),
+        Err(told) => return skip(&told),
     };
     let folder = tempfile::tempdir().expect("a folder");
     let (one, two) = (folder.path().join("a.mem"), folder.path().join("b.mem"));
@@ -39,7 +38,7 @@ fn a_killed_server_is_replaced_with_all_that_it_had() {
     let socket = server.told[0].1.clone();
     let mut first = Guest::start(&compiled.program, &socket, &one);
     match first.says().as_str() {
-        "none" => return skip(test, "no userfaultfd"),
+        "none" => return skip("no userfaultfd"),
         said => assert_eq!(said, "right"),
     }
     let before = server.stat();

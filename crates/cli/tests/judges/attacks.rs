@@ -5,13 +5,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use zfold_run::HELPER_AT;
+use zfold_testing::process::Killed;
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::needs::sized;
 use crate::trial::{Ended, MISSING, limited, program};
 
@@ -21,121 +22,106 @@ const LIMIT_MIB: u64 = 16;
 /// Programs with machine code of x86-64.
 const X86: [&str; 2] = ["gadget", "hijack"];
 
-fn is_root(test: &str) -> bool {
+fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        skip(test, "needs root");
+        skip("needs root");
     }
     root
 }
 
 /// Runs a program that gets the helper's address, and then `arguments`; returns how it ended.
-fn attack(test: &str, name: &str, arguments: &[&str]) -> Option<Ended> {
-    if !is_root(test) {
+fn attack(name: &str, arguments: &[&str]) -> Option<Ended> {
+    if !is_root() {
         return None;
     }
     if X86.contains(&name) && !cfg!(target_arch = "x86_64") {
-        skip(test, format_args!("{name} has machine code of x86-64"));
+        skip(format_args!("{name} has machine code of x86-64"));
         return None;
     }
-    let compiled = program(test, name)?;
+    let compiled = program(name)?;
     let page = format!("{HELPER_AT:x}");
     let arguments = [&[&*page], arguments].concat();
     let ended = limited(&compiled.program, &arguments, LIMIT_MIB);
-    println!("{test}: {}: {}{}", ended.status, ended.printed, ended.said);
+    println!("{}: {}{}", ended.status, ended.printed, ended.said);
     let begun = ended.printed.starts_with("it begins\n");
     // Without a helper there is nothing to attack.
     let able = ended.status.code() != MISSING || ended.last.contains("no helper");
-    assert!(begun && able, "{test}: {}: {}{}", ended.status, ended.printed, ended.said);
+    assert!(begun && able, "{}: {}{}", ended.status, ended.printed, ended.said);
     Some(ended)
 }
 
 /// Runs a program that must come to its end and find everything right.
-fn assert_right(test: &str, name: &str, arguments: &[&str]) {
-    let Some(ended) = attack(test, name, arguments) else { return };
+fn assert_right(name: &str, arguments: &[&str]) {
+    let Some(ended) = attack(name, arguments) else { return };
     let right = (ended.status.code(), &*ended.last) == (Some(0), "right");
-    assert!(right, "{test}: {}: {}{}", ended.status, ended.printed, ended.said);
+    assert!(right, "{}: {}{}", ended.status, ended.printed, ended.said);
 }
 
 /// Runs a program that says by an exit status of 1 that it has succeeded; it may be ended for it.
-fn assert_failed(test: &str, name: &str, arguments: &[&str]) {
-    let Some(ended) = attack(test, name, arguments) else { return };
-    assert_ne!(ended.status.code(), Some(1), "{test}: {}{}", ended.printed, ended.said);
+fn assert_failed(name: &str, arguments: &[&str]) {
+    let Some(ended) = attack(name, arguments) else { return };
+    assert_ne!(ended.status.code(), Some(1), "{}{}", ended.printed, ended.said);
 }
 
 /// Checks that a helper makes no file, whoever has changed its code.
-fn assert_makes_no_file(test: &str, how: &str) {
+fn assert_makes_no_file(how: &str) {
     // Its own, with nobody else's rights.
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("made");
     let path = file.to_str().expect("text");
-    let Some(ended) = attack(test, "hijack", &[how, path]) else { return };
-    assert!(!file.exists(), "{test}: a helper made a file: {}{}", ended.printed, ended.said);
+    let Some(ended) = attack("hijack", &[how, path]) else { return };
+    assert!(!file.exists(), "a helper made a file: {}{}", ended.printed, ended.said);
 }
 
 #[test]
 fn a_helper_makes_no_file_for_its_program() {
-    assert_makes_no_file("a_helper_makes_no_file_for_its_program", "file");
+    assert_makes_no_file("file");
 }
 
 #[test]
 fn a_helper_of_a_program_under_its_own_filter_makes_no_file_for_it() {
-    assert_makes_no_file(
-        "a_helper_of_a_program_under_its_own_filter_makes_no_file_for_it",
-        "filtered",
-    );
-}
-
-/// A process that ends with this.
-struct Victim(Child);
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    assert_makes_no_file("filtered");
 }
 
 #[test]
 fn a_helper_sends_no_signal_for_its_program() {
-    let test = "a_helper_sends_no_signal_for_its_program";
-    let mut victim = Victim(Command::new("sleep").arg("1000").spawn().expect("sleep"));
+    let mut victim = Killed(Command::new("sleep").arg("1000").spawn().expect("sleep"));
     let process = victim.0.id().to_string();
-    let Some(ended) = attack(test, "hijack", &["signal", &process]) else { return };
+    let Some(ended) = attack("hijack", &["signal", &process]) else { return };
     let status = victim.0.try_wait().expect("a child");
-    assert_eq!(status, None, "{test}: the victim ended: {}{}", ended.printed, ended.said);
+    assert_eq!(status, None, "the victim ended: {}{}", ended.printed, ended.said);
 }
 
 /// Who may trace a helper can take its descriptors, which concern its own program alone.
 #[test]
 fn who_takes_what_a_helper_holds_harms_nobody_else() {
-    let test = "who_takes_what_a_helper_holds_harms_nobody_else";
-    let Some(ended) = attack(test, "descriptors", &[]) else { return };
+    let Some(ended) = attack("descriptors", &[]) else { return };
     if ended.status.code() == Some(1) {
-        skip(test, "a known limit of runs, met (docs/use/memory-limits.md)");
+        skip("a known limit of runs, met (docs/use/memory-limits.md)");
     }
 }
 
 #[test]
 fn calls_from_the_helpers_page_are_like_others() {
-    assert_failed("calls_from_the_helpers_page_are_like_others", "gadget", &[]);
+    assert_failed("gadget", &[]);
 }
 
 #[test]
 fn a_helper_that_never_answers_holds_up_nobody_else() {
     // Who only burns processor time is waited for less long than who may have a reason.
     let seconds = sized("60", "8");
-    assert_right("a_helper_that_never_answers_holds_up_nobody_else", "hang", &["spin", seconds]);
+    assert_right("hang", &["spin", seconds]);
 }
 
 #[test]
 fn a_helper_that_ends_harms_nobody_else() {
-    assert_right("a_helper_that_ends_harms_nobody_else", "hang", &["exit", "60"]);
+    assert_right("hang", &["exit", "60"]);
 }
 
 #[test]
 fn a_helper_without_its_memory_harms_nobody_else() {
-    assert_right("a_helper_without_its_memory_harms_nobody_else", "hang", &["unmap", "60"]);
+    assert_right("hang", &["unmap", "60"]);
 }
 
 /// A control group that can be frozen. What is left in it ends with this.
@@ -180,14 +166,11 @@ impl Drop for Freezer {
 
 #[test]
 fn a_frozen_process_holds_up_nobody_else() {
-    let test = "a_frozen_process_holds_up_nobody_else";
-    if !is_root(test) {
-        return;
-    }
+    needs!(is_root());
     let Some(freezer) = Freezer::new() else {
-        return skip(test, "no control group can be made that can be frozen (/sys/fs/cgroup)");
+        return skip("no control group can be made that can be frozen (/sys/fs/cgroup)");
     };
     let folder = freezer.folder.to_str().expect("text");
     let [frozen, thawed] = freezer.words;
-    assert_right(test, "hang", &["freeze", folder, freezer.file, frozen, thawed]);
+    assert_right("hang", &["freeze", folder, freezer.file, frozen, thawed]);
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use crate::common::skip;
 use crate::trial::{alone, limited, program};
+use zfold_testing::skip::this_test;
 
 /// What must hold in the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,7 @@ use Holds::{Counted, Kept, Limited, Named, Same};
 /// A test for each line: its name, the program and its arguments, the limit in MiB, what must hold.
 macro_rules! cases {
     ($($name:ident: $program:literal, $arguments:literal, $mib:literal, $holds:ident;)*) => {
-        $(#[test] fn $name() { check(stringify!($name), $program, $arguments, $mib, $holds); })*
+        $(#[test] fn $name() { check($program, $arguments, $mib, $holds); })*
     };
 }
 
@@ -73,25 +74,25 @@ fn allowed(limit: u64) -> u64 {
     limit + limit / 20 + (2 << 20)
 }
 
-fn check(test: &str, name: &str, arguments: &str, mib: u64, holds: Holds) {
-    let Some(compiled) = program(test, name) else { return };
+fn check(name: &str, arguments: &str, mib: u64, holds: Holds) {
+    let Some(compiled) = program(name) else { return };
     let arguments: Vec<_> = arguments.split_whitespace().collect();
-    let Some(expected) = alone(test, &compiled.program, &arguments) else { return };
+    let Some(expected) = alone(&compiled.program, &arguments) else { return };
     let ended = limited(&compiled.program, &arguments, mib);
     let said = &ended.said;
     let same = (ended.status, &ended.last) == (expected.status, &expected.last);
-    println!("{test}: alone {:?}, in the run {:?}, {:?}", expected.wall, ended.wall, ended.last);
+    println!("alone {:?}, in the run {:?}, {:?}", expected.wall, ended.wall, ended.last);
     let all = &ended.printed;
     if holds == Limited {
         // It must end all the same, and so it has.
         let found = if same { "not met here" } else { "met" };
-        return skip(test, format!("a known limit of runs, {found} (docs/use/memory-limits.md)"));
+        return skip(format!("a known limit of runs, {found} (docs/use/memory-limits.md)"));
     }
     if holds == Named {
         let is_named = said.contains("set ASAN_OPTIONS=detect_leaks=0");
-        return assert!(same || is_named, "{test}: {}: {all}{said}", ended.status);
+        return assert!(same || is_named, "{}: {all}{said}", ended.status);
     }
-    assert!(same, "{test}: {}: {all}{said}", ended.status);
+    assert!(same, "{}: {all}{said}", ended.status);
     let peak = |figure: &str| {
         let report = ended.report.as_ref().expect("a report");
         (report[figure].as_u64().expect("a figure"), report)
@@ -102,15 +103,15 @@ fn check(test: &str, name: &str, arguments: &str, mib: u64, holds: Holds) {
         if peak > allowed && report["over_limit"].as_u64() > Some(0) {
             // Where others have the processors, what is open or cannot be written to is seen late;
             // the report admits it. What stays for good is mostly more than twice the limit.
-            let line = format!("ABOVE THE LIMIT: {test}: {peak} bytes of {mib} MiB\n");
+            let line = format!("ABOVE THE LIMIT: {}: {peak} bytes of {mib} MiB\n", this_test());
             let _ = std::io::stderr().write_all(line.as_bytes());
             allowed = mib << 21;
         }
-        assert!(peak <= allowed, "{test}: {peak} > {allowed} bytes: {report}{said}");
+        assert!(peak <= allowed, "{peak} > {allowed} bytes: {report}{said}");
     }
     if holds == Counted {
         let (open, report) = peak("peak_left_open_bytes");
-        assert!(open > mib << 19, "{test}: {open} bytes: {report}{said}");
-        assert!(said.contains(" of memory in private mappings of files"), "{test}: {said}");
+        assert!(open > mib << 19, "{open} bytes: {report}{said}");
+        assert!(said.contains(" of memory in private mappings of files"), "{said}");
     }
 }

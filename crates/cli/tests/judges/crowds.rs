@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{command, skip};
+use crate::common::{command, needs, skip};
 use crate::needs::ready_for_long;
 use crate::trial::program;
 
@@ -37,18 +37,15 @@ fn cost(program: &Path, children: u32) -> Duration {
 
 #[test]
 fn a_child_among_many_costs_little_more_than_one_among_few() {
-    let test = "a_child_among_many_costs_little_more_than_one_among_few";
-    if !ready_for_long(test, &["cc"]) {
-        return;
-    }
-    let Some(compiled) = program(test, "crowd") else { return };
+    needs!(ready_for_long(&["cc"]));
+    let Some(compiled) = program("crowd") else { return };
     // Four times as many: about four times the work, where it was ten to thirty times. What others
     // do meanwhile changes a measurement by much, always for the worse.
     let told: Vec<_> = (0..TRIES)
         .map(|_| [300, 1200].map(|children| cost(&compiled.program, children)))
         .map_while(|[few, many]| (many >= few * 8).then_some([few, many]))
         .collect();
-    assert!(told.len() < TRIES, "{test}: for 300 children and 1,200: {told:?}");
+    assert!(told.len() < TRIES, "for 300 children and 1,200: {told:?}");
 }
 
 /// A control group in which few processes are allowed. What is left in it ends with this.
@@ -80,15 +77,14 @@ impl Drop for Few {
 
 #[test]
 fn a_program_gets_the_processes_that_are_allowed() {
-    let test = "a_program_gets_the_processes_that_are_allowed";
-    let Some(compiled) = program(test, "crowd") else { return };
-    let Some(few) = Few::new(64) else { return skip(test, "no control groups of processes") };
+    let Some(compiled) = program("crowd") else { return };
+    let Some(few) = Few::new(64) else { return skip("no control groups of processes") };
     let script = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", few.0.display());
     let output = crowd(&script, &compiled.program, ["40", "3072"], "16MiB");
     let [printed, said] =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    assert!(output.status.success() && printed == "right\n", "{test}: {printed}{said}");
+    assert!(output.status.success() && printed == "right\n", "{printed}{said}");
     let line = "zfold: process ";
     let told: Vec<_> = said.lines().filter(|told| told.starts_with(line)).collect();
-    assert!(told.len() == 1 && told[0].contains("pids.max"), "{test}: {said}");
+    assert!(told.len() == 1 && told[0].contains("pids.max"), "{said}");
 }

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 use zfold_testing::compiled::{Compiled, compile};
+use zfold_testing::process::Group;
 
 use crate::common::{self, read_report, skip};
 use crate::needs::ready;
@@ -23,8 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 pub(crate) const MISSING: Option<i32> = Some(77);
 
 /// Returns a compiled program of the folder, where runs are possible; says what is missing if not.
-pub(crate) fn program(test: &str, name: &str) -> Option<Compiled> {
-    if !ready(test, &["cc"]) {
+pub(crate) fn program(name: &str) -> Option<Compiled> {
+    if !ready(&["cc"]) {
         return None;
     }
     let source =
@@ -37,7 +37,7 @@ pub(crate) fn program(test: &str, name: &str) -> Option<Compiled> {
     match compile(&source, options) {
         Ok(compiled) => Some(compiled),
         Err(said) if !options.is_empty() && said.contains(library) => {
-            skip(test, format!("cc has no lib{library} (a package of this compiler)"));
+            skip(format!("cc has no lib{library} (a package of this compiler)"));
             None
         }
         Err(said) => panic!("{name}: {said}"),
@@ -46,7 +46,7 @@ pub(crate) fn program(test: &str, name: &str) -> Option<Compiled> {
 
 /// A program and all of its processes, which end with this.
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    pub(crate) child: Group,
     stdout: File,
     stderr: File,
     began: Instant,
@@ -91,7 +91,7 @@ impl Running {
         let copy = |file: &File| file.try_clone().expect("a descriptor");
         command.stdout(copy(&stdout)).stderr(copy(&stderr)).process_group(0);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Self { child, stdout, stderr, began: Instant::now(), folder }
+        Self { child: Group(child), stdout, stderr, began: Instant::now(), folder }
     }
 
     /// Returns what has been printed so far.
@@ -111,7 +111,7 @@ impl Running {
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Ended {
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
+            if let Some(status) = self.child.0.try_wait().expect("a child") {
                 break status;
             }
             let [printed, said] = [&self.stdout, &self.stderr].map(text);
@@ -127,14 +127,6 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Nobody may be left.
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.wait();
-    }
-}
-
 /// Returns what is in a file so far. Who writes to it goes on where it is.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().expect("a file of ours").len() as usize];
@@ -143,13 +135,13 @@ fn text(file: &File) -> String {
 }
 
 /// Runs a program alone; it must be right. `None` if something is missing for it, which is said.
-pub(crate) fn alone(test: &str, program: &Path, arguments: &[&str]) -> Option<Ended> {
+pub(crate) fn alone(program: &Path, arguments: &[&str]) -> Option<Ended> {
     let ended = Running::alone(program, arguments).end();
     if ended.status.code() == MISSING {
-        skip(test, format!("this system does not allow {}", ended.last));
+        skip(format!("this system does not allow {}", ended.last));
         return None;
     }
-    assert!(ended.status.success(), "{test} alone: {}: {}", ended.status, ended.printed);
+    assert!(ended.status.success(), "alone: {}: {}", ended.status, ended.printed);
     Some(ended)
 }
 

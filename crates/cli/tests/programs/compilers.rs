@@ -1,22 +1,19 @@
 //! Compilers: large heaps that only grow, many short processes, and files that must not differ in
 //! a bit.
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::job::{Job, check};
 use crate::needs::{ready, ready_for_long, sized, text};
 use crate::sources;
 
 #[test]
 fn gcc_compiles_sqlite() {
-    let test = "gcc_compiles_sqlite";
-    if !ready_for_long(test, &["gcc"]) {
-        return;
-    }
+    needs!(ready_for_long(&["gcc"]));
     let source = match sources::sqlite() {
         Ok(source) => source,
-        Err(reason) => return skip(test, reason),
+        Err(reason) => return skip(reason),
     };
-    check(test, |_| Job {
+    check(|_| Job {
         files: vec!["sqlite3.o"],
         ..Job::new(&["gcc", "-O2", "-c", text(source), "-o", "sqlite3.o"])
     });
@@ -25,11 +22,8 @@ fn gcc_compiles_sqlite() {
 /// Make, shells, compiler drivers, compilers, assemblers, a linker.
 #[test]
 fn make_builds_a_project() {
-    let test = "make_builds_a_project";
-    if !ready(test, &["make", "cc"]) {
-        return;
-    }
-    check(test, |dir| {
+    needs!(ready(&["make", "cc"]));
+    check(|dir| {
         sources::c_project(dir, sized(6, 40), sized(30, 200));
         let line = ["sh", "-c", "make --silent -j2 && ./project"];
         Job { files: vec!["project"], needs_half: true, ..Job::new(&line) }
@@ -38,11 +32,8 @@ fn make_builds_a_project() {
 
 #[test]
 fn rustc_builds_a_crate() {
-    let test = "rustc_builds_a_crate";
-    if !ready(test, &["rustc"]) {
-        return;
-    }
-    check(test, |dir| {
+    needs!(ready(&["rustc"]));
+    check(|dir| {
         sources::rust_crate(dir, sized(6, 60));
         let line = ["rustc", "--edition=2021", "--crate-type=rlib", "-Copt-level=2", "crate.rs"];
         Job { files: vec!["libcrate.rlib"], ..Job::new(&line) }

@@ -6,43 +6,34 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::job::{Job, check};
 use crate::needs::{installed, ready, sized, workload};
 
 #[test]
 fn sqlite_builds_and_checks_an_index() {
-    let test = "sqlite_builds_and_checks_an_index";
-    if !ready(test, &["sqlite3"]) {
-        return;
-    }
+    needs!(ready(&["sqlite3"]));
     let rows = sized(100_000, 600_000);
     let read = format!(".read {}", workload("index.sql"));
     let rows = format!(".parameter set :rows {rows}");
     let line = ["sqlite3", "-bail", ":memory:", ".parameter init", &rows, &read];
-    check(test, |_| Job { needs_half: true, ..Job::new(&line) });
+    check(|_| Job { needs_half: true, ..Job::new(&line) });
 }
 
 #[test]
 fn redis_saves_in_a_fork() {
-    let test = "redis_saves_in_a_fork";
-    if !ready(test, &["redis-server", "redis-cli", "redis-benchmark", "awk"]) {
-        return;
-    }
+    needs!(ready(&["redis-server", "redis-cli", "redis-benchmark", "awk"]));
     let (script, keys) = (workload("redis.sh"), sized("30000", "200000"));
-    check(test, |_| Job { needs_half: true, ..Job::new(&["sh", &script, keys]) });
+    check(|_| Job { needs_half: true, ..Job::new(&["sh", &script, keys]) });
 }
 
 #[test]
 fn postgres_serves_pgbench() {
-    let test = "postgres_serves_pgbench";
     let programs = ["postgres", "initdb", "psql", "pgbench"];
-    if !ready(test, &programs) {
-        return;
-    }
+    needs!(ready(&programs));
     // PostgreSQL does not run as root.
     let root = rustix::process::geteuid().is_root();
-    if root && !installed(test, &["setpriv", "id"]) {
+    if root && !installed(&["setpriv", "id"]) {
         return;
     }
     let unprivileged = "setpriv --reuid=nobody --regid=nogroup --clear-groups --";
@@ -52,9 +43,9 @@ fn postgres_serves_pgbench() {
     let local = "postgres.sh";
     // Once: it is slow, and each has an identity of its own.
     if let Err(complaint) = make_cluster(scratch.path(), &script, root, &line) {
-        return skip(test, &complaint);
+        return skip(&complaint);
     }
-    check(test, |dir| {
+    check(|dir| {
         let copied =
             Command::new("cp").arg("-a").arg(scratch.path().join("data")).arg(dir).status();
         assert!(copied.is_ok_and(|status| status.success()), "the cluster is copied");

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::common;
 use crate::needs;
 use crate::observer::{Observer, Seen};
+use zfold_testing::skip::this_test;
 
 /// How long a run may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -45,8 +46,6 @@ const LIMIT_BYTES_MIN: u64 = 4 << 20;
 pub(crate) struct Job {
     /// The program and its arguments.
     pub(crate) line: Vec<String>,
-    /// What is added to its environment.
-    pub(crate) environment: Vec<(&'static str, String)>,
     /// The files that it makes there.
     pub(crate) files: Vec<&'static str>,
     /// Whether what it prints is other in each run, such as times; then only the exit status and
@@ -89,42 +88,25 @@ pub(crate) struct Outcome {
 
 /// Runs what `prepare` says, in a directory that it has filled: alone, then under a quarter of the
 /// memory that it had then, or under half; where there is time, under both.
-pub(crate) fn check(test: &str, prepare: impl Fn(&Path) -> Job) {
+pub(crate) fn check(prepare: impl Fn(&Path) -> Job) {
     let _alone = needs::alone();
     let scratch = Scratch::new();
-    let expected = scratch.run_alone(test, &prepare);
+    let expected = scratch.run_alone(&prepare);
     let short = if expected.needs_half { &[2] } else { &[4] };
     for &part in needs::sized(&short[..], &[2, 4]) {
         let limit = (expected.seen.managed_bytes / part).max(expected.least);
-        let outcome = scratch.run(test, Some(&Under::limit(limit)), &prepare);
-        outcome.assert_same(&expected, test);
-        outcome.assert_kept(limit, test);
+        let outcome = scratch.run(Some(limit), &prepare);
+        outcome.assert_same(&expected);
+        outcome.assert_kept(limit);
     }
 }
 
-/// Runs what `prepare` says alone, and then with most of its memory at `place`: under a quarter of
-/// what it had, beside which half as much may lie here compressed; where there is time, under
-/// 100 and 50 MiB. Returns what the report says of `place`.
-pub(crate) fn check_far(test: &str, place: &str, prepare: impl Fn(&Path) -> Job) -> Value {
-    let _alone = needs::alone();
-    let scratch = Scratch::new();
-    let expected = scratch.run_alone(test, &prepare);
-    let quarter = (expected.seen.managed_bytes / 4).max(LIMIT_BYTES_MIN);
-    let (limit, stored) =
-        needs::sized((quarter, (quarter / 2).max(4 << 20)), (100 << 20, 50 << 20));
-    let under = Under { limit, far: Some((stored, place)) };
-    let outcome = scratch.run(test, Some(&under), &prepare);
-    outcome.assert_same(&expected, test);
-    outcome.assert_kept(limit, test);
-    outcome.report.expect("a report")["far"].clone()
-}
-
 /// Runs what `prepare` says under `limit` only; it must succeed. Returns the report.
-pub(crate) fn check_at(test: &str, limit: u64, prepare: impl Fn(&Path) -> Job) -> Value {
+pub(crate) fn check_at(limit: u64, prepare: impl Fn(&Path) -> Job) -> Value {
     let _alone = needs::alone();
-    let outcome = Scratch::new().run(test, Some(&Under::limit(limit)), &prepare);
-    assert!(outcome.status.success(), "{test} at {limit} bytes: {outcome:?}");
-    outcome.assert_kept(limit, test);
+    let outcome = Scratch::new().run(Some(limit), &prepare);
+    assert!(outcome.status.success(), "at {limit} bytes: {outcome:?}");
+    outcome.assert_kept(limit);
     outcome.report.expect("a report")
 }
 
@@ -134,30 +116,6 @@ struct Tree(Observer);
 impl Drop for Tree {
     fn drop(&mut self) {
         self.0.kill();
-    }
-}
-
-/// What a program runs under.
-struct Under<'a> {
-    limit: u64,
-    /// The most that may lie here compressed, and where the rest goes.
-    far: Option<(u64, &'a str)>,
-}
-
-impl Under<'_> {
-    fn limit(limit: u64) -> Self {
-        Self { limit, far: None }
-    }
-
-    /// Returns the options of `zfold run`.
-    fn options(&self) -> Vec<String> {
-        let size = |bytes| format!("{}KiB", bytes >> 10);
-        let mut options = vec!["--limit".to_owned(), size(self.limit)];
-        if let Some((stored, place)) = self.far {
-            options.extend(["--store-limit".to_owned(), size(stored)]);
-            options.extend(["--backing", place].map(str::to_owned));
-        }
-        options
     }
 }
 
@@ -176,27 +134,21 @@ impl Scratch {
     }
 
     /// Runs what `prepare` says without zfold; it must succeed.
-    fn run_alone(&self, test: &str, prepare: impl Fn(&Path) -> Job) -> Outcome {
-        let outcome = self.run(test, None, prepare);
-        assert!(outcome.status.success(), "{test} fails alone: {outcome:?}");
+    fn run_alone(&self, prepare: impl Fn(&Path) -> Job) -> Outcome {
+        let outcome = self.run(None, prepare);
+        assert!(outcome.status.success(), "it fails alone: {outcome:?}");
         outcome
     }
 
     /// Empties the directory, which has the same name in each run because some programs write it
     /// to their files, and runs what `prepare` says there.
-    fn run(
-        &self,
-        test: &str,
-        under: Option<&Under<'_>>,
-        prepare: impl Fn(&Path) -> Job,
-    ) -> Outcome {
-        let limit = under.map(|under| under.limit);
+    fn run(&self, limit: Option<u64>, prepare: impl Fn(&Path) -> Job) -> Outcome {
         if self.work.exists() {
             fs::remove_dir_all(&self.work).expect("a directory of ours");
         }
         fs::create_dir(&self.work).expect("a directory");
         let job = prepare(&self.work);
-        let mut command = self.command(under, &job);
+        let mut command = self.command(limit, &job);
         let began = Instant::now();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut tree = Tree(Observer::new(child.id(), Path::new(env!("CARGO_BIN_EXE_zfold"))));
@@ -208,28 +160,28 @@ impl Scratch {
             if began.elapsed() > PATIENCE {
                 tree.0.kill();
                 let _ = child.wait();
-                panic!("{test}: {limit:?}: not within {PATIENCE:?}: {command:?}");
+                panic!("{limit:?}: not within {PATIENCE:?}: {command:?}");
             }
             std::thread::sleep(INTERVAL);
         };
         let outcome = self.outcome(&job, status, began.elapsed(), tree.0.seen());
-        outcome.tell(test, limit);
+        outcome.tell(limit);
         outcome
     }
 
-    fn command(&self, under: Option<&Under<'_>>, job: &Job) -> Command {
-        let mut command = match under {
+    fn command(&self, limit: Option<u64>, job: &Job) -> Command {
+        let mut command = match limit {
             None => Command::new(&job.line[0]),
-            Some(under) => {
+            Some(limit) => {
                 let report = self.dir.path().join("report");
                 let mut command = common::command(&["run", "--report=json", "--report-file"]);
-                command.arg(report).args(under.options()).args(["--", &job.line[0]]);
+                let limit = format!("{}KiB", limit >> 10);
+                command.arg(report).args(["--limit", &limit, "--", &job.line[0]]);
                 command
             }
         };
         let file = |name| File::create(self.dir.path().join(name)).expect("a file");
         command.args(&job.line[1..]).current_dir(&self.work).env("PATH", path());
-        command.envs(job.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
         command
     }
@@ -255,23 +207,25 @@ fn path() -> OsString {
 }
 
 /// Says loudly that a limit was passed, and that the report of the run admits it.
-fn tell_above(test: &str, managed_bytes: u64, limit: u64, over: u64) {
+fn tell_above(managed_bytes: u64, limit: u64, over: u64) {
     let _ = writeln!(
         std::io::stderr(),
-        "ABOVE THE LIMIT: {test}: {managed_bytes} bytes of {limit}; over_limit {over}"
+        "ABOVE THE LIMIT: {}: {managed_bytes} bytes of {limit}; over_limit {over}",
+        this_test()
     );
 }
 
 impl Outcome {
     /// Prints what was measured.
-    fn tell(&self, test: &str, limit: Option<u64>) {
+    fn tell(&self, limit: Option<u64>) {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let limit = limit.map_or("alone".to_owned(), |limit| format!("at {:.1} MiB", mib(limit)));
         let seen = &self.seen;
         let report = self.report.as_ref().map_or(String::new(), Value::to_string);
         println!(
-            "{test} {limit}: {:.2} s, resident {:.1} MiB managed, {:.1} MiB not, {:.1} MiB in all, \
+            "{} {limit}: {:.2} s, resident {:.1} MiB managed, {:.1} MiB not, {:.1} MiB in all, \
              {} processes, {} samples {report}",
+            this_test(),
             self.wall.as_secs_f64(),
             mib(seen.managed_bytes),
             mib(seen.unmanaged_bytes),
@@ -282,17 +236,17 @@ impl Outcome {
     }
 
     /// Checks that nobody can see a difference.
-    fn assert_same(&self, expected: &Self, test: &str) {
+    fn assert_same(&self, expected: &Self) {
         let said = &self.complaint;
-        assert_eq!(self.status, expected.status, "{test}: {said}");
+        assert_eq!(self.status, expected.status, "{said}");
         let [printed, usual] =
             [&self.printed, &expected.printed].map(|bytes| String::from_utf8_lossy(bytes));
-        assert!(self.printed == expected.printed, "{test}: {printed} instead of {usual}; {said}");
-        assert!(self.files == expected.files, "{test} made other files; {said}");
+        assert!(self.printed == expected.printed, "{printed} instead of {usual}; {said}");
+        assert!(self.files == expected.files, "it made other files; {said}");
     }
 
     /// Checks that no more was resident than `limit` allows.
-    fn assert_kept(&self, limit: u64, test: &str) {
+    fn assert_kept(&self, limit: u64) {
         let report = self.report.as_ref().expect("a report");
         let figure = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}"));
         let Seen { managed_bytes, unmanaged_bytes, total_bytes, processes, .. } = self.seen;
@@ -302,15 +256,15 @@ impl Outcome {
         let charged = figure("peak_charge_bytes");
         if !self.kept && (over > 0 || charged > allowed) && managed_bytes > allowed {
             // The report says so itself: nothing could leave at that moment.
-            tell_above(test, managed_bytes, limit, over);
+            tell_above(managed_bytes, limit, over);
             allowed = limit * ABOVE_WHEN_NOTHING_LEAVES;
         }
         let at_once = limit <= MANAGED_AT_ONCE_BYTES;
-        assert!(!at_once || figure("managed") > 0, "{test}: no helper: {report}");
-        assert!(managed_bytes <= allowed, "{test}: {managed_bytes} > {allowed}: {report}");
+        assert!(!at_once || figure("managed") > 0, "no helper: {report}");
+        assert!(managed_bytes <= allowed, "{managed_bytes} > {allowed}: {report}");
         let most = UNMANAGED_BYTES_PER_PROCESS_MAX * processes as u64;
-        assert!(unmanaged_bytes <= most, "{test}: {unmanaged_bytes} not managed: {report}");
+        assert!(unmanaged_bytes <= most, "{unmanaged_bytes} not managed: {report}");
         let allowed = allowed + unmanaged_bytes + figure("peak_stored_bytes") + MANAGER_BYTES;
-        assert!(total_bytes <= allowed, "{test}, with zfold: {total_bytes} > {allowed}: {report}");
+        assert!(total_bytes <= allowed, "with zfold: {total_bytes} > {allowed}: {report}");
     }
 }

@@ -13,7 +13,6 @@ mod granted;
 
 mod compilers;
 mod databases;
-mod far;
 mod interpreters;
 mod job;
 mod needs;

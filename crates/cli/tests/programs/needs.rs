@@ -21,22 +21,22 @@ pub(crate) fn sized<T>(short: T, long: T) -> T {
 
 /// Returns as `ready` does, for a test that takes too long to run with the others; says so where it
 /// is not to run.
-pub(crate) fn ready_for_long(test: &str, programs: &[&str]) -> bool {
+pub(crate) fn ready_for_long(programs: &[&str]) -> bool {
     if !long() {
-        skip(test, "takes long (ZFOLD_LONG=1 runs it, and .ci/nightly does)");
+        skip("takes long (ZFOLD_LONG=1 runs it, and .ci/nightly does)");
         return false;
     }
-    ready(test, programs)
+    ready(programs)
 }
 
 /// Returns whether `zfold run` and all of `programs` are there, and says what is not.
-pub(crate) fn ready(test: &str, programs: &[&str]) -> bool {
+pub(crate) fn ready(programs: &[&str]) -> bool {
     static DENIED: LazyLock<Option<String>> = LazyLock::new(denied);
     if let Some(reason) = &*DENIED {
-        skip(test, reason);
+        skip(reason);
         return false;
     }
-    installed(test, programs)
+    installed(programs)
 }
 
 /// Returns the line that says why `zfold run` is not permitted here, if it is not.
@@ -52,10 +52,10 @@ fn denied() -> Option<String> {
 }
 
 /// Returns whether all of `programs` are installed, and says which is not.
-pub(crate) fn installed(test: &str, programs: &[&str]) -> bool {
+pub(crate) fn installed(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| found(program).next().is_none());
     if let Some(program) = missing {
-        skip(test, format!("{program} is not installed"));
+        skip(format!("{program} is not installed"));
     }
     missing.is_none()
 }
@@ -74,8 +74,8 @@ fn found(program: &str) -> impl Iterator<Item = PathBuf> {
 
 /// Returns the first Python that has `module`: not the launcher in front of it, of which some are
 /// shell programs. Says so if runs do not work here, or there is none.
-pub(crate) fn python(test: &str, module: &str) -> Option<PathBuf> {
-    if !ready(test, &["python3"]) {
+pub(crate) fn python(module: &str) -> Option<PathBuf> {
+    if !ready(&["python3"]) {
         return None;
     }
     let ask = format!("import {module}, sys; print(sys.executable)");
@@ -85,7 +85,7 @@ pub(crate) fn python(test: &str, module: &str) -> Option<PathBuf> {
         (output.status.success()).then(|| PathBuf::from(answer.trim()))
     });
     if python.is_none() {
-        skip(test, format!("no python3 has {module}"));
+        skip(format!("no python3 has {module}"));
     }
     python
 }

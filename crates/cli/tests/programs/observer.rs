@@ -251,7 +251,7 @@ fn mappings_are_managed_or_not() {
 /// A child that was forked has the pages of its parent: they count once.
 #[test]
 fn pages_that_a_fork_shares_count_once() {
-    let Some(python) = crate::needs::python("observer", "sys") else { return };
+    let Some(python) = crate::needs::python("sys") else { return };
     let program = "import os, sys\nb = bytearray(b'x') * (64 << 20)\nr = [os.fork(), os.fork()]\n\
                    print(flush=True)\nsys.stdin.read()";
     let mut command = std::process::Command::new(python);

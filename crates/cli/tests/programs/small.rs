@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zfold_testing::compiled::{self, Compiled};
 
-use crate::common::read_report;
+use crate::common::{needs, read_report};
 use crate::granted::Granted;
 use crate::job::{Job, check, check_at};
 use crate::needs::{ready, sized, text, workload};
@@ -14,27 +14,27 @@ pub(crate) fn compile(source: &str) -> Compiled {
     compiled::compile(Path::new(&workload(source)), &[]).unwrap_or_else(|said| panic!("{said}"))
 }
 
-fn check_compiled(test: &str, source: &str, arguments: &[&str]) {
-    check_made(test, source, arguments, false);
+fn check_compiled(source: &str, arguments: &[&str]) {
+    check_made(source, arguments, false);
 }
 
 /// The same of a program whose limit is kept in any case.
-pub(crate) fn check_kept(test: &str, source: &str, arguments: &[&str]) {
-    check_made(test, source, arguments, true);
+pub(crate) fn check_kept(source: &str, arguments: &[&str]) {
+    check_made(source, arguments, true);
 }
 
-fn check_made(test: &str, source: &str, arguments: &[&str], kept: bool) {
-    if ready(test, &["cc"]) {
+fn check_made(source: &str, arguments: &[&str], kept: bool) {
+    if ready(&["cc"]) {
         let compiled = compile(source);
         let line = [&[text(&compiled.program)], arguments].concat();
-        check(test, |_| Job { kept, ..Job::new(&line) });
+        check(|_| Job { kept, ..Job::new(&line) });
     }
 }
 
 /// A test for each line: its name, how it is checked, the program and its arguments.
 macro_rules! programs {
     ($($name:ident: $check:ident, $source:literal, $arguments:expr;)*) => {
-        $(#[test] fn $name() { $check(stringify!($name), $source, &$arguments); })*
+        $(#[test] fn $name() { $check($source, &$arguments); })*
     };
 }
 
@@ -55,8 +55,6 @@ programs! {
     locked_memory_grows_and_moves: check_compiled, "locked.c", [];
     // The kernel waits for no page when a thread ends, and who waits for it waits for ever.
     what_threads_leave_is_told_wherever_it_is: check_compiled, "ends.c", [];
-    // A tracer that has to receive the end of a thread keeps it until it has.
-    threads_that_are_joined_are_gone: check_compiled, "joined.c", [];
     // A helper that stepped aside while pages were picked left its space without another for good.
     a_program_that_asks_after_its_children_all_the_time:
         check_kept, "reaper.c", ["48", sized("200", "2000")];
@@ -65,13 +63,10 @@ programs! {
 /// Only by asking for it: no page of it is touched until it is back.
 #[test]
 fn what_a_program_will_need_comes_back() {
-    let test = "what_a_program_will_need_comes_back";
-    if !ready(test, &["cc"]) {
-        return;
-    }
+    needs!(ready(&["cc"]));
     let compiled = compile("needed.c");
     let line = [text(&compiled.program)];
-    let report = check_at(test, 32 << 20, |_| Job { kept: true, ..Job::new(&line) });
+    let report = check_at(32 << 20, |_| Job { kept: true, ..Job::new(&line) });
     // All of it, and hardly anything else: the rest is touched out of order.
     let prefetched = report["prefetched"].as_u64().expect("a number");
     assert!((3072..3572).contains(&prefetched), "{report}");
@@ -82,22 +77,15 @@ fn what_a_program_will_need_comes_back() {
 fn address_spaces_that_change_at_random() {
     let seconds = sized("1", "30");
     for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
-        check_compiled(
-            "address_spaces_that_change_at_random",
-            "space.c",
-            &[seed, seconds, threads],
-        );
+        check_compiled("space.c", &[seed, seconds, threads]);
     }
 }
 
 /// A helper needs descriptors, and no more of them may be had than the hard limit says.
 #[test]
 fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
-    let test = "a_crowd_of_children_is_managed_as_far_as_descriptors_go";
-    let Some(user) = Granted::new(test) else { return };
-    if !ready(test, &["cc", "prlimit"]) {
-        return;
-    }
+    let Some(user) = Granted::new() else { return };
+    needs!(ready(&["cc", "prlimit"]));
     let compiled = compile("crowd.c");
     let folder = user.folder();
     for (limits, all) in [("140:140", false), ("140:1000", true)] {
@@ -123,11 +111,8 @@ fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
 /// The kernel does not tell a plain user of forks: each waits for its child's helper.
 #[test]
 fn address_spaces_of_a_plain_user_change_at_random() {
-    let test = "address_spaces_of_a_plain_user_change_at_random";
-    let Some(user) = Granted::new(test) else { return };
-    if !ready(test, &["cc"]) {
-        return;
-    }
+    let Some(user) = Granted::new() else { return };
+    needs!(ready(&["cc"]));
     let compiled = compile("space.c");
     for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
         let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));

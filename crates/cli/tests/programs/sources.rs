@@ -137,27 +137,6 @@ pub(crate) fn rust_crate(dir: &Path, modules: usize) {
     write(dir, "crate.rs", &text);
 }
 
-/// Writes a TypeScript program with `types` generic types that depend on each other to `all.ts`.
-pub(crate) fn typescript(dir: &Path, types: usize) {
-    let mut text = String::from("export interface T0<A> { value: A; next?: T0<A[]> }\n");
-    for number in 1..types {
-        let before = number - 1;
-        let _ = write!(
-            text,
-            "export interface T{number}<A extends object> extends Partial<Record<'k{number}', A>> \
-             {{\n    before: T{before}<A>;\n    key: keyof A | 'k{number}';\n    \
-             map: {{ [K in keyof A]: (value: A[K], event: Event) => HTMLElement | null }};\n}}\n\
-             export class C{number}<A extends object> implements Iterable<A> {{\n    \
-             constructor(private all: A[], readonly of?: T{number}<A>) {{}}\n    \
-             *[Symbol.iterator]() {{ yield* this.all; }}\n    \
-             async pick(key: keyof A, n = {number}): Promise<A[keyof A] | undefined> {{\n        \
-             const [first, ...rest] = this.all.filter((_, i) => i % n === 0);\n        \
-             return first?.[key] ?? rest.map(a => ({{ ...a }})).pop()?.[key];\n    }}\n}}\n"
-        );
-    }
-    write(dir, "all.ts", &text);
-}
-
 fn write(dir: &Path, name: &str, text: &str) {
     fs::write(dir.join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
 }

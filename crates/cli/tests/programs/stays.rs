@@ -6,9 +6,9 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{command, read_report};
+use crate::common::{command, needs, read_report};
 use crate::needs::{alone, ready, text};
-use crate::small::{check_kept, compile};
+use crate::small::compile;
 
 /// Runs a C program under `limit` MiB, whose input ends when zfold has said so many lines after the
 /// first of the program; returns what that printed, the report, and what zfold said.
@@ -43,15 +43,8 @@ fn run(
 }
 
 #[test]
-fn code_leaves_and_runs() {
-    check_kept("code_leaves_and_runs", "code.c", &[]);
-}
-
-#[test]
 fn memory_out_of_use_leaves_when_it_is_in_use_again() {
-    if !ready("memory_out_of_use_leaves_when_it_is_in_use_again", &["cc"]) {
-        return;
-    }
+    needs!(ready(&["cc"]));
     // What is much leaves before it is taken out of use; what is little leaves later.
     for (step, leaves_before) in [("64", false), ("4096", true)] {
         let (printed, report, _) = run("unused.c", 16, &["17", step], |_| 0);
@@ -67,9 +60,7 @@ fn memory_out_of_use_leaves_when_it_is_in_use_again() {
 
 #[test]
 fn what_children_share_and_cannot_leave_counts_once() {
-    if !ready("what_children_share_and_cannot_leave_counts_once", &["cc"]) {
-        return;
-    }
+    needs!(ready(&["cc"]));
     // 16 MiB cannot leave, and of 36 MiB in the children there is room for 16.
     let (printed, ..) = run("inherited.c", 32, &["34"], |_| 0);
     assert!(printed.ends_with(" MiB, 0 wrong\n"), "{printed}");
@@ -77,9 +68,7 @@ fn what_children_share_and_cannot_leave_counts_once() {
 
 #[test]
 fn what_cannot_leave_is_counted_by_kind_and_told() {
-    if !ready("what_cannot_leave_is_counted_by_kind_and_told", &["cc"]) {
-        return;
-    }
+    needs!(ready(&["cc"]));
     let locked = |printed: &str| usize::from(printed == "locked\n");
     let (printed, report, said) = run("shared.c", 32, &[], |printed| 1 + locked(printed));
     let told = |what: &str| said.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();

@@ -9,13 +9,10 @@ const LIMIT_BYTES: u64 = 16 << 20;
 /// Patterns in memory that is kept, by each of the methods that `stress-ng` has.
 #[test]
 fn stress_ng_verifies_by_all_methods() {
-    let test = "stress_ng_verifies_by_all_methods";
-    if !ready(test, &["stress-ng"]) {
-        return;
-    }
+    zfold_testing::needs!(ready(&["stress-ng"]));
     let (bytes, operations) = (sized("24M", "64M"), sized("2000", "100000"));
     let line = format!("--vm 1 --vm-bytes {bytes} --vm-method all --vm-keep --vm-ops {operations}");
-    check(test, |dir| stress_ng(text(dir), &line));
+    check(|dir| stress_ng(text(dir), &line));
 }
 
 fn stress_ng(dir: &str, line: &str) -> Job {
@@ -25,9 +22,9 @@ fn stress_ng(dir: &str, line: &str) -> Job {
 }
 
 /// Runs `stress-ng` so many operations with `line`, under a limit below what it uses.
-fn stress(test: &str, line: &str) {
-    if ready(test, &["stress-ng"]) {
-        check_at(test, LIMIT_BYTES, |dir| stress_ng(text(dir), line));
+fn stress(line: &str) {
+    if ready(&["stress-ng"]) {
+        check_at(LIMIT_BYTES, |dir| stress_ng(text(dir), line));
     }
 }
 
@@ -35,9 +32,9 @@ fn stress(test: &str, line: &str) {
 fn stress_ng_verifies_by_single_methods() {
     for method in ["flip", "galpat-0", "inc-nybble", "rand-set", "rowhammer", "walk-1d", "zero-one"]
     {
-        let test = format!("stress_ng_vm_{method}");
+        println!("{method}");
         let operations = sized(2000, 100_000);
-        stress(&test, &format!("--vm 1 --vm-bytes 32M --vm-method {method} --vm-ops {operations}"));
+        stress(&format!("--vm 1 --vm-bytes 32M --vm-method {method} --vm-ops {operations}"));
     }
 }
 
@@ -45,7 +42,7 @@ fn stress_ng_verifies_by_single_methods() {
 macro_rules! stress_ng {
     ($($name:ident: $line:literal, $few:literal, $many:literal;)*) => {
         $(#[test] fn $name() {
-            stress(stringify!($name), &format!("{} {}", $line, sized($few, $many)));
+            stress(&format!("{} {}", $line, sized($few, $many)));
         })*
     };
 }
@@ -64,29 +61,26 @@ stress_ng! {
 /// Memory that is locked stays: the limit is above it.
 #[test]
 fn memtester_tests_memory() {
-    let test = "memtester_tests_memory";
-    if ready(test, &["memtester"]) {
+    if ready(&["memtester"]) {
         let size = sized("4M", "12M");
-        check_at(test, LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&["memtester", size, "1"]) });
+        check_at(LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&["memtester", size, "1"]) });
     }
 }
 
 /// It goes over all of its memory hundreds of times, which takes minutes under a limit.
 #[test]
 fn redis_tests_memory() {
-    let test = "redis_tests_memory";
-    if ready(test, &["redis-server"]) {
+    if ready(&["redis-server"]) {
         let limit = sized(LIMIT_BYTES, 5 << 20);
         let line = ["redis-server", "--test-memory", "6"];
-        check_at(test, limit, |_| Job { talks: true, ..Job::new(&line) });
+        check_at(limit, |_| Job { talks: true, ..Job::new(&line) });
     }
 }
 
 /// The tests of Python's own types, and of its threads.
 #[test]
 fn python_tests_itself() {
-    let test = "python_tests_itself";
-    let Some(python) = python(test, "test.test_dict") else { return };
+    let Some(python) = python("test.test_dict") else { return };
     let short = ["test_bytes", "test_dict"].as_slice();
     let long = [
         "test_bytes",
@@ -102,14 +96,13 @@ fn python_tests_itself() {
     ];
     let parts = sized(short, long.as_slice());
     let line = [&[text(&python), "-m", "test", "-q"], parts].concat();
-    check_at(test, LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&line) });
+    check_at(LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&line) });
 }
 
 /// A database in memory by way of Python.
 #[test]
 fn python_checks_a_database() {
-    let test = "python_checks_a_database";
-    let Some(python) = python(test, "sqlite3") else { return };
+    let Some(python) = python("sqlite3") else { return };
     let (program, rows) = (workload("database.py"), sized("30000", "150000"));
-    check(test, |_| Job::new(&[text(&python), &program, rows]));
+    check(|_| Job::new(&[text(&python), &program, rows]));
 }

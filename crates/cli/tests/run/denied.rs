@@ -6,15 +6,15 @@ use std::process::{Command, Output};
 
 use rustix::process::geteuid;
 
-use crate::common::{assert_line, skip};
+use crate::common::{assert_line, needs, skip};
 use crate::granted::Granted;
 use crate::runs::text;
 
 /// Runs zfold as a user without rights; says so if that is not possible here.
-fn unprivileged(test: &str, arguments: &[&str]) -> Option<Output> {
+fn unprivileged(arguments: &[&str]) -> Option<Output> {
     let sysctl = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     if sysctl.is_ok_and(|value| value.trim() != "0") {
-        skip(test, "vm.unprivileged_userfaultfd permits it to everybody");
+        skip("vm.unprivileged_userfaultfd permits it to everybody");
         return None;
     }
     let zfold = env!("CARGO_BIN_EXE_zfold");
@@ -29,23 +29,22 @@ fn unprivileged(test: &str, arguments: &[&str]) -> Option<Output> {
     if !geteuid().is_root()
         && fs::File::options().read(true).write(true).open("/dev/userfaultfd").is_ok()
     {
-        skip(test, "this user may open /dev/userfaultfd");
+        skip("this user may open /dev/userfaultfd");
         return None;
     }
     let output = command.args(arguments).output().ok();
     // setpriv speaks for itself where it cannot execute zfold.
     let output = output.filter(|output| !output.stderr.starts_with(b"setpriv: "));
     if output.is_none() {
-        skip(test, "no setpriv, or the program lies where user 65534 cannot execute it");
+        skip("no setpriv, or the program lies where user 65534 cannot execute it");
     }
     output
 }
 
 #[test]
 fn it_is_refused_with_the_command_that_grants_it() {
-    let test = "it_is_refused_with_the_command_that_grants_it";
     let line = ["run", "--limit", "64MiB", "--", "sh", "-c", "exit 3"];
-    let Some(output) = unprivileged(test, &line) else { return };
+    let Some(output) = unprivileged(&line) else { return };
     let grants: &[_] = if Path::new("/dev/userfaultfd").exists() {
         &["grant it with: sudo setfacl -m u:"]
     } else {
@@ -60,10 +59,9 @@ fn it_is_refused_with_the_command_that_grants_it() {
 
 #[test]
 fn best_effort_runs_it_with_a_warning() {
-    let test = "best_effort_runs_it_with_a_warning";
     let run = |program: &[&str]| {
         let line = [&["run", "--limit", "64MiB", "--best-effort", "--"], program].concat();
-        unprivileged(test, &line)
+        unprivileged(&line)
     };
     let Some(output) = run(&["sh", "-c", "echo out; exit 3"]) else { return };
     assert_line(&output, 3, &["warning: running without a limit", "grant it with"]);
@@ -77,8 +75,7 @@ fn best_effort_runs_it_with_a_warning() {
 
 #[test]
 fn a_limit_of_processes_that_is_too_low_is_named() {
-    let test = "a_limit_of_processes_that_is_too_low_is_named";
-    let Some(user) = Granted::new(test) else { return };
+    let Some(user) = Granted::new() else { return };
     // Other processes of this user count, too, so that a run may fail at each of its steps.
     for most in [1, 2, 5, 8, 12, 16, 20, 24, 32] {
         let mut limited = user.command("prlimit");
@@ -86,9 +83,7 @@ fn a_limit_of_processes_that_is_too_low_is_named() {
         let output = limited.args(["run", "--limit", "64MiB", "--", "true"]).output();
         let output = output.expect("it starts");
         let said = text(&output.stderr);
-        if said.contains("prlimit: not found") {
-            return skip(test, "no prlimit");
-        }
+        needs!(!said.contains("prlimit: not found"), "no prlimit");
         let named = said.lines().count() == 1 && said.contains("(ulimit -u)");
         let ran = output.status.success() && said.is_empty();
         let refused = output.status.code() == Some(125) && named;

@@ -5,14 +5,12 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::command;
+use crate::common::{command, needs};
 use crate::runs::{Run, can_manage, is_running, output, text, wait_for_end};
 
 #[test]
 fn a_killed_manager_is_told_and_the_program_ends() {
-    if !can_manage("a_killed_manager_is_told_and_the_program_ends") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = Run::start("sleep 1000 & echo $! $$; read line");
     let processes = run.line();
     kill_process(run.manager(), Signal::KILL).expect("it runs");
@@ -28,9 +26,7 @@ fn a_killed_manager_is_told_and_the_program_ends() {
 
 #[test]
 fn a_killed_front_ends_the_program() {
-    if !can_manage("a_killed_front_ends_the_program") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = Run::start("sleep 1000 & echo $! $$; read line");
     let processes = run.line();
     run.tell(Signal::KILL);
@@ -41,9 +37,7 @@ fn a_killed_front_ends_the_program() {
 
 #[test]
 fn nobody_waits_for_descendants_that_have_let_go() {
-    if !can_manage("nobody_waits_for_descendants_that_have_let_go") {
-        return;
-    }
+    needs!(can_manage());
     // Reads both outputs to their ends.
     let output = output("sleep 1000 <&- >&- 2>&- & echo $!; exit 4");
     assert_eq!(output.status.code(), Some(4));
@@ -55,9 +49,7 @@ fn nobody_waits_for_descendants_that_have_let_go() {
 
 #[test]
 fn descendants_end_with_a_run_that_is_told_to_end() {
-    if !can_manage("descendants_end_with_a_run_that_is_told_to_end") {
-        return;
-    }
+    needs!(can_manage());
     for to_group in [false, true] {
         // They outlive what is sent to the group.
         let mut run = Run::start(
@@ -77,9 +69,7 @@ fn descendants_end_with_a_run_that_is_told_to_end() {
 
 #[test]
 fn a_program_that_closes_its_output_closes_it_for_its_reader() {
-    if !can_manage("a_program_that_closes_its_output_closes_it_for_its_reader") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = Run::start("echo ready; exec >&-; read line; exit 6");
     let mut told = String::new();
     run.lines.read_to_string(&mut told).expect("text");
@@ -90,9 +80,7 @@ fn a_program_that_closes_its_output_closes_it_for_its_reader() {
 
 #[test]
 fn a_lock_is_released_with_the_program_and_not_with_its_descendants() {
-    if !can_manage("a_lock_is_released_with_the_program_and_not_with_its_descendants") {
-        return;
-    }
+    needs!(can_manage());
     let directory = tempfile::tempdir().expect("a directory");
     let zfold = env!("CARGO_BIN_EXE_zfold");
     // Until it has called exec, the child may hold the file under another number: shells keep a
@@ -111,9 +99,7 @@ fn a_lock_is_released_with_the_program_and_not_with_its_descendants() {
 
 #[test]
 fn a_run_in_a_run_is_refused_or_works() {
-    if !can_manage("a_run_in_a_run_is_refused_or_works") {
-        return;
-    }
+    needs!(can_manage());
     let zfold = env!("CARGO_BIN_EXE_zfold");
     let line = ["run", "--limit", "64MiB", "--", zfold, "run", "--limit", "64MiB", "--"];
     let inner = command(&line).args(["sh", "-c", "exit 8"]).output().expect("it starts");

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use zfold_testing::skip::has_program;
 
-use crate::common::{command, skip};
+use crate::common::{command, needs};
 use crate::faulty::{FAULTS, Mounted};
 use crate::runs::{can_manage, text};
 
@@ -20,14 +20,9 @@ print(all(one == other for one, other in zip(kept, pages())))
 
 #[test]
 fn a_run_whose_backing_file_fails_ends_with_the_reason() {
-    let test = "a_run_whose_backing_file_fails_ends_with_the_reason";
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
-    if !can_manage(test) {
-        return;
-    }
-    let Some(on) = Mounted::new(test) else { return };
+    needs!(has_program("python3"), "no python3");
+    needs!(can_manage());
+    let Some(on) = Mounted::new() else { return };
     let backing = on.path("cold");
     let run = |named: &str| {
         let limits = ["run", "--limit", "8MiB", "--store-limit", "4MiB", "--backing", named];

@@ -2,7 +2,7 @@
 
 use tempfile::tempdir;
 
-use crate::common::{command, read_report};
+use crate::common::{command, needs, read_report};
 use crate::runs::{can_manage, text};
 
 /// Makes 24 MiB of random bytes and forks; while the child waits, it makes 24 MiB more, so that
@@ -25,9 +25,7 @@ print(ended, zlib.crc32(shared) == of_shared, zlib.crc32(own) == of_own)
 
 #[test]
 fn what_forks_share_is_stored_once() {
-    if !can_manage("what_forks_share_is_stored_once") {
-        return;
-    }
+    needs!(can_manage());
     let folder = tempdir().expect("a folder");
     let report = folder.path().join("report");
     let output = command(&["run", "--limit", "32MiB", "--report=json", "--report-file"])
@@ -68,9 +66,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 #[test]
 fn pages_that_a_fork_parted_do_not_become_each_other() {
-    if !can_manage("pages_that_a_fork_parted_do_not_become_each_other") {
-        return;
-    }
+    needs!(can_manage());
     let run = ["run", "--limit", "8MiB", "--", "python3", "-c", PARTED];
     let output = command(&run).output().expect("it starts");
     let ended = (output.status.code(), text(&output.stdout));

@@ -8,7 +8,7 @@ use zfold_testing::output::assert_line;
 use zfold_testing::skip::{has_program, is_root};
 use zfold_testing::wait_until;
 
-use crate::common::{command, skip};
+use crate::common::{command, needs, skip};
 use crate::runs::{can_manage, text};
 
 /// Makes 192 MiB that do not compress, and says when it has all of them.
@@ -80,16 +80,11 @@ fn assert_child_ended(output: &Output, parts: &[&str]) {
 
 #[test]
 fn in_a_full_group_the_process_ends_that_needs_the_memory() {
-    let test = "in_a_full_group_the_process_ends_that_needs_the_memory";
-    if !can_manage(test) {
-        return;
-    }
-    if !is_root() || !has_program("python3") {
-        return skip(test, "not root, or no python3");
-    }
+    needs!(can_manage());
+    needs!(is_root() && has_program("python3"), "not root, or no python3");
     for limit in ["40MiB", "120MiB", "auto"] {
         let Some(group) = Group::new(&format!("greedy-{limit}"), 2 * LIMIT) else {
-            return skip(test, "no control group with a limit of memory can be made here");
+            return skip("no control group with a limit of memory can be made here");
         };
         let run = command(&["run", "--limit", limit, "--", "python3", "-c", GREEDY]);
         let output = group.inside(&run).output().expect("sh is installed");
@@ -101,13 +96,8 @@ fn in_a_full_group_the_process_ends_that_needs_the_memory() {
 
 #[test]
 fn under_a_full_store_the_process_ends_that_needs_the_memory() {
-    let test = "under_a_full_store_the_process_ends_that_needs_the_memory";
-    if !can_manage(test) {
-        return;
-    }
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
+    needs!(can_manage());
+    needs!(has_program("python3"), "no python3");
     let full = ["run", "--limit", "16MiB", "--store-limit", "32MiB"];
     let output = command(&full).args(["--", "python3", "-c", GREEDY]).output().expect("it starts");
     assert_child_ended(&output, &["was ended: ", "the store is full", "raise --limit"]);
@@ -121,15 +111,10 @@ fn under_a_full_store_the_process_ends_that_needs_the_memory() {
 
 #[test]
 fn a_program_that_cannot_fit_into_its_group_ends_with_a_line_that_names_the_remedy() {
-    let test = "a_program_that_cannot_fit_into_its_group_ends_with_a_line_that_names_the_remedy";
-    if !can_manage(test) {
-        return;
-    }
-    if !is_root() || !has_program("python3") {
-        return skip(test, "not root, or no python3");
-    }
+    needs!(can_manage());
+    needs!(is_root() && has_program("python3"), "not root, or no python3");
     let Some(group) = Group::new("alone", LIMIT) else {
-        return skip(test, "no control group with a limit of memory can be made here");
+        return skip("no control group with a limit of memory can be made here");
     };
     let mut alone = Command::new("python3");
     alone.args(["-c", RANDOM]);

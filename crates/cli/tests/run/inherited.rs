@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::tempdir;
 
-use crate::common::skip;
+use crate::common::needs;
 use crate::runs::{can_manage, text};
 
 /// Tells all of itself that a program inherits.
@@ -24,10 +24,8 @@ ps -o pgid=,sid=,tty= -p $$
 ";
 
 /// Compares the probe with and without zfold, in a shell that has run `before`.
-fn compare(test: &str, before: &str) {
-    if !can_manage(test) {
-        return;
-    }
+fn compare(before: &str) {
+    needs!(can_manage());
     let directory = tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
     fs::write(path("probe"), PROBE).expect("written");
@@ -60,29 +58,24 @@ fn compare(test: &str, before: &str) {
 fn files_environment_limits_and_signals_are_the_same() {
     let before = "exec <input 7<input 8>>more; A='a b'; export A; umask 027; ulimit -n 100; \
                   ulimit -c 0";
-    compare("files_environment_limits_and_signals_are_the_same", before);
+    compare(before);
 }
 
 #[test]
 fn signals_that_are_ignored_stay_so() {
-    compare("signals_that_are_ignored_stay_so", "trap '' PIPE INT HUP TSTP USR2 CHLD");
+    compare("trap '' PIPE INT HUP TSTP USR2 CHLD");
 }
 
 #[test]
 fn closed_streams_stay_closed() {
-    compare("closed_streams_stay_closed", "exec <&-");
+    compare("exec <&-");
 }
 
 #[test]
 fn blocked_signals_stay_blocked() {
-    let test = "blocked_signals_stay_blocked";
     let blocks = Command::new("env").args(["--block-signal=USR1", "true"]).status();
-    if !blocks.is_ok_and(|status| status.success()) {
-        return skip(test, "env has no --block-signal");
-    }
-    if !can_manage(test) {
-        return;
-    }
+    needs!(blocks.is_ok_and(|status| status.success()), "env has no --block-signal");
+    needs!(can_manage());
     let blocked = |program: &[&str]| {
         let mut command = Command::new("env");
         command.arg("--block-signal=USR1,TERM").args(program);

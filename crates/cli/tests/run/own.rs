@@ -1,9 +1,8 @@
 //! What the manager takes besides the pages of the program, judged from outside.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::tempdir;
@@ -12,8 +11,9 @@ use zfold_testing::groups::Group;
 use zfold_testing::skip::{has_program, is_root};
 use zfold_testing::wait_for;
 
-use crate::common::{command, skip};
-use crate::runs::{Ended, can_manage, manager_of, text};
+use crate::common::{command, needs, skip};
+use crate::runs::{can_manage, manager_of, text};
+use zfold_testing::process::Killed;
 
 /// The most that it may take: a relocated image, stacks, buffers, what is known of each page.
 const MOST: u64 = 7 << 19;
@@ -48,12 +48,8 @@ fn judge(limit: &str, mib: u64, wrap: impl Fn(&Command) -> Command) {
     let mib = mib.to_string();
     let line = ["run", "--limit", limit, "--", "python3", "-c", WORKLOAD, &mib];
     let mut run = wrap(&command(&line));
-    let run = run.env("XDG_RUNTIME_DIR", runtime.path()).stdout(Stdio::piped());
-    let mut run = Ended(run.spawn().expect("it starts"));
-    let mut line = String::new();
-    let stdout = run.0.stdout.take().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut line).expect("a line");
-    assert_eq!(line, "used\n", "{limit}");
+    let (mut run, said) = Killed::ready(run.env("XDG_RUNTIME_DIR", runtime.path()));
+    assert_eq!(said, "used", "{limit}");
     let pid = run.0.id().to_string();
     let mut pause = command(&["ctl", "--pid", &pid, "pause"]);
     assert!(pause.env("XDG_RUNTIME_DIR", runtime.path()).status().expect("it starts").success());
@@ -75,13 +71,8 @@ fn judge(limit: &str, mib: u64, wrap: impl Fn(&Command) -> Command) {
 
 #[test]
 fn a_small_limit_is_for_the_program_and_not_for_the_manager() {
-    let test = "a_small_limit_is_for_the_program_and_not_for_the_manager";
-    if !can_manage(test) {
-        return;
-    }
-    if !is_root() || !has_program("python3") {
-        return skip(test, "not root, or no python3");
-    }
+    needs!(can_manage());
+    needs!(is_root() && has_program("python3"), "not root, or no python3");
     let alone = |run: &Command| {
         let mut command = Command::new(run.get_program());
         command.args(run.get_args());
@@ -91,7 +82,7 @@ fn a_small_limit_is_for_the_program_and_not_for_the_manager() {
         judge(limit, mib, alone);
     }
     let Some(group) = Group::new("own", 72 << 20) else {
-        return skip(test, "no control group with a limit of memory can be made here");
+        return skip("no control group with a limit of memory can be made here");
     };
     judge("auto", 80, |run| group.inside(run));
     assert_eq!(group.kills(), Some(0));

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tempfile::tempdir;
 use zfold_testing::wait_until;
 
-use crate::common::command;
-use crate::runs::{Ended, can_manage, text};
+use crate::common::{command, needs};
+use crate::runs::{can_manage, text};
+use zfold_testing::process::Killed;
 
 /// Counts in two processes, of which one is made anew all the time, and sleeps a little.
 const WORKLOAD: &str = "
@@ -32,17 +33,14 @@ fn counted(folder: &Path) -> u64 {
 
 #[test]
 fn all_processes_of_a_paused_run_stand_still_and_go_on() {
-    let test = "all_processes_of_a_paused_run_stand_still_and_go_on";
-    if !can_manage(test) {
-        return;
-    }
+    needs!(can_manage());
     let folder = tempdir().expect("a folder");
     let line = ["run", "--limit", "16MiB", "--", "sh", "-c", WORKLOAD];
     let mut run = command(&line);
     run.env("XDG_RUNTIME_DIR", folder.path()).current_dir(folder.path());
     // The end of its processes comes a little later than that of its folder.
     let run = run.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-    let run = Ended(run.expect("it starts"));
+    let run = Killed(run.expect("it starts"));
     let pid = run.0.id().to_string();
     for _ in 0..3 {
         let before = counted(folder.path());

@@ -4,7 +4,7 @@ use std::fs;
 
 use tempfile::tempdir;
 
-use crate::common::{assert_line, assert_refused, results};
+use crate::common::{assert_line, assert_refused, needs, results};
 use crate::runs::{can_manage, managed};
 
 #[test]
@@ -46,9 +46,7 @@ fn a_report_that_cannot_be_written_is_told_before() {
 
 #[test]
 fn programs_that_cannot_be_started_have_the_status_of_a_shell() {
-    if !can_manage("programs_that_cannot_be_started_have_the_status_of_a_shell") {
-        return;
-    }
+    needs!(can_manage());
     let refused = |program: &str, status: i32, part: &str| {
         let output = managed(&[program, "x"]).output().expect("it starts");
         assert_line(&output, status, &[program, part]);
@@ -64,9 +62,7 @@ fn programs_that_cannot_be_started_have_the_status_of_a_shell() {
 
 #[test]
 fn a_backing_file_that_cannot_be_had_is_a_failure_of_zfold() {
-    if !can_manage("a_backing_file_that_cannot_be_had_is_a_failure_of_zfold") {
-        return;
-    }
+    needs!(can_manage());
     let line = ["run", "--store-limit", "8MiB", "--backing", "/no/such/file", "--", "true"];
     assert_refused(&line, 125, &["/no/such/file"]);
 }

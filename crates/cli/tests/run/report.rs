@@ -7,7 +7,7 @@ use tempfile::tempdir;
 use zfold_testing::compiled::compile_text;
 use zfold_testing::skip;
 
-use crate::common::command;
+use crate::common::{command, needs};
 use crate::runs::{can_manage, text};
 
 fn run(options: &[&str], script: &str) -> std::process::Output {
@@ -18,9 +18,7 @@ fn run(options: &[&str], script: &str) -> std::process::Output {
 
 #[test]
 fn a_report_comes_after_the_program_and_changes_nothing_else() {
-    if !can_manage("a_report_comes_after_the_program_and_changes_nothing_else") {
-        return;
-    }
+    needs!(can_manage());
     let output = run(&["--report"], "echo out; echo err >&2; exit 3");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()));
     let said = text(&output.stderr);
@@ -32,9 +30,7 @@ fn a_report_comes_after_the_program_and_changes_nothing_else() {
 
 #[test]
 fn a_report_in_a_file_has_its_schema() {
-    if !can_manage("a_report_in_a_file_has_its_schema") {
-        return;
-    }
+    needs!(can_manage());
     let directory = tempdir().expect("a directory");
     let file = directory.path().join("run.json");
     let options = ["--report=json", "--report-file", file.to_str().expect("text")];
@@ -51,9 +47,7 @@ fn a_report_in_a_file_has_its_schema() {
 
 #[test]
 fn a_baseline_is_run_before_without_input_or_output() {
-    if !can_manage("a_baseline_is_run_before_without_input_or_output") {
-        return;
-    }
+    needs!(can_manage());
     let directory = tempdir().expect("a directory");
     let mark = directory.path().join("mark");
     let script = format!("echo out; echo err >&2; echo x >>'{}'", mark.display());
@@ -66,20 +60,6 @@ fn a_baseline_is_run_before_without_input_or_output() {
     let report: Value = serde_json::from_str(report).expect("JSON");
     assert_eq!(report["baseline"]["exit"]["code"], 0);
     assert!(report["baseline"]["wall_ns"].as_u64().is_some_and(|wall| wall > 0), "{report}");
-}
-
-#[test]
-fn runs_that_end_differently_are_told() {
-    if !can_manage("runs_that_end_differently_are_told") {
-        return;
-    }
-    let directory = tempdir().expect("a directory");
-    let mark = directory.path().join("mark");
-    let script = format!("test -e '{0}' || {{ touch '{0}'; exit 3; }}", mark.display());
-    let output = run(&["--baseline"], &script);
-    assert_eq!(output.status.code(), Some(0));
-    let said = text(&output.stderr);
-    assert!(said.contains("the two runs ended differently: status 3 without"), "{said}");
 }
 
 /// Fills 128 MiB, and touches random pages of it.
@@ -97,13 +77,10 @@ int main(void) {
 
 #[test]
 fn a_report_says_which_limit_would_have_been_enough() {
-    let test = "a_report_says_which_limit_would_have_been_enough";
-    if !can_manage(test) {
-        return;
-    }
+    needs!(can_manage());
     let compiled = match compile_text("random", RANDOM) {
         Ok(compiled) => compiled,
-        Err(error) => return skip(test, error),
+        Err(error) => return skip(error),
     };
     let reported = |limit| {
         let mut command = command(&["run", "--limit", limit, "--report=json", "--"]);

@@ -15,7 +15,7 @@ use zfold_testing::wait_until;
 use crate::common::{command, skip};
 
 /// Returns whether programs can be managed here; says so if not.
-pub(crate) fn can_manage(test: &str) -> bool {
+pub(crate) fn can_manage() -> bool {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
     let reason = REASON.get_or_init(|| {
         let output = managed(&["true"]).output().expect("it starts");
@@ -27,7 +27,7 @@ pub(crate) fn can_manage(test: &str) -> bool {
         }
     });
     if let Some(reason) = reason {
-        skip(test, reason);
+        skip(reason);
     }
     reason.is_none()
 }
@@ -130,16 +130,6 @@ pub(crate) fn manager_of(front: u32) -> Option<u32> {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         parent(process) == Some(front) && line.split(|byte| *byte == 0).any(|w| w == b"manage")
     })
-}
-
-/// A process that ends with this.
-pub(crate) struct Ended(pub(crate) Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Waits for the end of a process that was killed: it closes its files some moments before.

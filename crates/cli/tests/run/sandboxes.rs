@@ -1,13 +1,12 @@
 //! Sandboxes that programs bring along: managed, or named as not managed, and never broken.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{command, read_report, skip};
+use crate::common::{command, needs, read_report, skip};
 use crate::granted::Granted;
 use crate::runs::{can_manage, text};
 
@@ -19,18 +18,16 @@ print(all(page[0] == n % 251 for n, page in enumerate(pages)))
 
 #[test]
 fn programs_in_a_sandbox_of_bubblewrap_are_managed() {
-    let test = "programs_in_a_sandbox_of_bubblewrap_are_managed";
-    if !can_manage(test) {
-        return;
-    }
+    needs!(can_manage());
     let sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
     let all = ["--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL"];
     for options in [&[][..], &all] {
         let line = [&sandbox[..], options, &["python3", "-c", LARGE]].concat();
         let alone = Command::new(line[0]).args(&line[1..]).output();
-        if !alone.is_ok_and(|output| output.status.success()) {
-            return skip(test, "no bwrap (package bubblewrap), no python3, or it may not be used");
-        }
+        needs!(
+            alone.is_ok_and(|output| output.status.success()),
+            "no bwrap (package bubblewrap), no python3, or it may not be used"
+        );
         let folder = tempdir().expect("a folder");
         let report = folder.path().join("report");
         let output = command(&["run", "--limit", "24MiB", "--report=json", "--report-file"])
@@ -72,15 +69,13 @@ except ProcessLookupError:
 
 #[test]
 fn a_root_that_nobody_can_enter_hinders_nothing() {
-    let test = "a_root_that_nobody_can_enter_hinders_nothing";
-    if !can_manage(test) {
-        return;
-    }
+    needs!(can_manage());
     let line = ["timeout", "600", "unshare", "--user", "--map-root-user", "python3", "-c", NOWHERE];
     let alone = Command::new(line[0]).args(&line[1..]).output();
-    if !alone.is_ok_and(|output| output.stdout == b"0 True\n") {
-        return skip(test, "no user namespaces, no python3, or its /proc has no fdinfo");
-    }
+    needs!(
+        alone.is_ok_and(|output| output.stdout == b"0 True\n"),
+        "no user namespaces, no python3, or its /proc has no fdinfo"
+    );
     let folder = tempdir().expect("a folder");
     let report = folder.path().join("report");
     let mut run = command(&["run", "--limit", "64MiB", "--report=json", "--report-file"]);
@@ -137,13 +132,13 @@ print(sum(os.waitpid(worker, 0)[1] for worker in workers), right())
 /// Runs a Python program as a plain user, who cannot have filters wait, nor be told of forks.
 /// Returns the report and what was said, after it has printed what it prints alone; `None` where
 /// that cannot be seen, which is said.
-fn as_a_plain_user(test: &str, program: &str, prints: &str) -> Option<(Value, String)> {
-    let user = Granted::new(test)?;
+fn as_a_plain_user(program: &str, prints: &str) -> Option<(Value, String)> {
+    let user = Granted::new()?;
     // That of the system: another may be root's alone.
     let python = "/usr/bin/python3";
     let alone = user.command(python).args(["-c", program]).output();
     if !alone.is_ok_and(|output| output.stdout == prints.as_bytes()) {
-        skip(test, "no /usr/bin/python3, or no filters of system calls");
+        skip("no /usr/bin/python3, or no filters of system calls");
         return None;
     }
     let folder = user.folder();
@@ -160,8 +155,7 @@ fn as_a_plain_user(test: &str, program: &str, prints: &str) -> Option<(Value, St
 
 #[test]
 fn children_of_a_program_under_its_own_filter_have_all_their_pages() {
-    let test = "children_of_a_program_under_its_own_filter_have_all_their_pages";
-    let Some((report, said)) = as_a_plain_user(test, FILTERED, "0 True\n0 True\n") else { return };
+    let Some((report, said)) = as_a_plain_user(FILTERED, "0 True\n0 True\n") else { return };
     assert!(report["loads"].as_u64() > Some(0), "{report}");
     assert_eq!(report["unmanaged_total"], 2, "{report}");
     assert!(said.contains("is not managed") && said.contains("seccomp filter"), "{said}");
@@ -169,8 +163,7 @@ fn children_of_a_program_under_its_own_filter_have_all_their_pages() {
 
 #[test]
 fn children_that_stop_are_managed_once() {
-    let test = "children_that_stop_are_managed_once";
-    let Some((report, said)) = as_a_plain_user(test, STOPPED, "0 True\n") else { return };
+    let Some((report, said)) = as_a_plain_user(STOPPED, "0 True\n") else { return };
     assert!(report["loads"].as_u64() > Some(0), "{report}");
     assert_eq!(report["managed"], 45, "{report}");
     assert_eq!((report["unmanaged_total"].as_u64(), said.as_str()), (Some(0), ""), "{report}");
@@ -189,26 +182,21 @@ const SUM: &str = "sum 102236160";
 
 /// Serves the page to everybody who asks, until the tests end; returns its address.
 fn serve() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            // The request ends with an empty line.
-            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-            lines.take_while(|line| !line.is_empty()).for_each(drop);
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n";
-            let length = PAGE.len();
-            // A browser may have gone.
-            let _ = write!(stream, "{head}Content-Length: {length}\r\n\r\n{PAGE}");
-        }
+    let address = zfold_testing::net::serve(|mut stream| {
+        // The request ends with an empty line.
+        let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        lines.take_while(|line| !line.is_empty()).for_each(drop);
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n";
+        let length = PAGE.len();
+        // A browser may have gone.
+        let _ = write!(stream, "{head}Content-Length: {length}\r\n\r\n{PAGE}");
     });
     format!("http://{address}/")
 }
 
 #[test]
 fn a_browser_with_its_own_sandbox_shows_its_page() {
-    let test = "a_browser_with_its_own_sandbox_shows_its_page";
-    let Some(user) = Granted::new(test) else { return };
+    let Some(user) = Granted::new() else { return };
     let folder = user.folder();
     // Its sandbox refuses root, and it is given up if it does not end.
     let browse = |command: &mut Command| -> Option<Output> {
@@ -217,9 +205,10 @@ fn a_browser_with_its_own_sandbox_shows_its_page() {
         command.env("XDG_RUNTIME_DIR", folder.path()).current_dir(folder.path()).output().ok()
     };
     let alone = browse(&mut user.command("env"));
-    if !alone.is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains(SUM)) {
-        return skip(test, "no chromium, or its sandbox does not work here");
-    }
+    needs!(
+        alone.is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains(SUM)),
+        "no chromium, or its sandbox does not work here"
+    );
     let report = folder.path().join("report");
     let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
     run.args(["run", "--limit", "96MiB", "--report=json", "--report-file"]).arg(&report).arg("--");

@@ -1,14 +1,12 @@
 //! What a run keeps to itself: passwords, and what the program had in memory.
 
-use crate::common::command;
+use crate::common::{command, needs};
 use crate::granted::Granted;
 use crate::runs::can_manage;
 
 #[test]
 fn no_variable_of_zfold_reaches_the_program() {
-    if !can_manage("no_variable_of_zfold_reaches_the_program") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = command(&["run", "--limit", "64MiB", "--", "env"]);
     run.env("ZFOLD_REDIS_PASSWORD", "hunter2").env("AWS_SECRET_ACCESS_KEY", "its own");
     let output = run.output().expect("it starts");
@@ -35,8 +33,7 @@ echo "found:$found open:$open"
 
 #[test]
 fn what_the_program_had_in_memory_is_not_open_to_its_user() {
-    let test = "what_the_program_had_in_memory_is_not_open_to_its_user";
-    let Some(user) = Granted::new(test) else { return };
+    let Some(user) = Granted::new() else { return };
     let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
     let mark = format!("secrets-{}", std::process::id());
     let output = run.args(["run", "--limit", "64MiB", "--", "sh", "-c", LOOK, &mark]).output();

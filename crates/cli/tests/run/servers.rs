@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde_json::Value;
 use tempfile::tempdir;
 use zfold_testing::skip::has_program;
-use zfold_testing::wait_until;
+use zfold_testing::wait::{Over, wait_until};
 
-use crate::common::skip;
+use crate::common::needs;
 use crate::granted::Granted;
-use crate::runs::{Ended, can_manage};
+use crate::runs::can_manage;
+use zfold_testing::process::Killed;
 
 /// Keys of the server, of 2 KiB each: 130 MiB with what the server adds.
 const KEYS: u64 = 60_000;
@@ -78,10 +79,8 @@ impl Client {
 }
 
 /// Checks that the resident memory of a server follows its limit while clients use it.
-fn follows_its_limit(test: &str, user: Option<Granted>) {
-    if !has_program("redis-server") {
-        return skip(test, "no redis-server");
-    }
+fn follows_its_limit(user: Option<Granted>) {
+    needs!(has_program("redis-server"), "no redis-server");
     let folder = tempdir().expect("a folder");
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
@@ -91,7 +90,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
     let mut server = place.zfold(&line);
     server.arg("--unixsocket").arg(&socket).current_dir(folder.path());
     server.args(["--unixsocketperm", "777"]).stdout(Stdio::null());
-    let server = Ended(server.spawn().expect("it starts"));
+    let server = Killed(server.spawn().expect("it starts"));
     let mut client = None;
     wait_until("the server listens", || {
         client = Client::connect(&socket);
@@ -116,7 +115,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
                 }
             });
         }
-        let end = End(&ends);
+        let end = Over(&ends);
         let resident = || {
             let state = place.json(&["ctl", "--json", "--pid", &pid, "stat"]);
             state["resident_bytes"].as_u64().expect("bytes")
@@ -147,30 +146,20 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
     assert!(state["loads_total"].as_u64() > Some(0), "{state}");
 }
 
-/// Ends the clients, also where a test fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn redis_follows_its_limit_while_clients_use_it() {
-    let test = "redis_follows_its_limit_while_clients_use_it";
-    if can_manage(test) {
-        follows_its_limit(test, None);
+    if can_manage() {
+        follows_its_limit(None);
     }
 }
 
 #[test]
 fn redis_of_a_plain_user_follows_its_limit() {
-    let test = "redis_of_a_plain_user_follows_its_limit";
-    if !rustix::process::geteuid().is_root() {
-        return skip(test, "this user is a plain one: the other test is the same");
-    }
-    if let Some(user) = Granted::new(test) {
-        follows_its_limit(test, Some(user));
+    needs!(
+        rustix::process::geteuid().is_root(),
+        "this user is a plain one: the other test is the same"
+    );
+    if let Some(user) = Granted::new() {
+        follows_its_limit(Some(user));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use zfold_testing::skip::has_program;
 
-use crate::common::skip;
+use crate::common::needs;
 use crate::runs::{Run, can_manage};
 
 /// Waits for signals and tells each, until USR2 comes.
@@ -18,9 +18,7 @@ while :; do read line; done";
 
 #[test]
 fn a_signal_to_the_front_reaches_the_program() {
-    if !can_manage("a_signal_to_the_front_reaches_the_program") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = Run::start(TELLS);
     assert_eq!(run.line(), "ready");
     let signals = [
@@ -43,9 +41,7 @@ fn a_signal_to_the_front_reaches_the_program() {
 
 #[test]
 fn a_signal_to_the_group_reaches_the_program_once() {
-    if !can_manage("a_signal_to_the_group_reaches_the_program_once") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = Run::start(TELLS);
     assert_eq!(run.line(), "ready");
     for (signal, told) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
@@ -74,13 +70,8 @@ while True:
 
 #[test]
 fn all_signals_that_can_be_caught_reach_the_program_once() {
-    let test = "all_signals_that_can_be_caught_reach_the_program_once";
-    if !can_manage(test) {
-        return;
-    }
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
+    needs!(can_manage());
+    needs!(has_program("python3"), "no python3");
     let kept = [4, 5, 7, 8, 9, 11, 13, 17, 18, 19, 21, 22, 25, 31, 32, 33];
     // The stop by the terminal's key would not be waited for here.
     let sent = (1..=64).filter(|signal| !kept.contains(signal) && ![15, 20].contains(signal));
@@ -101,9 +92,7 @@ fn all_signals_that_can_be_caught_reach_the_program_once() {
 
 #[test]
 fn a_signal_that_ends_the_program_ends_the_front_alike() {
-    if !can_manage("a_signal_that_ends_the_program_ends_the_front_alike") {
-        return;
-    }
+    needs!(can_manage());
     for (to_group, signal) in [(false, Signal::TERM), (true, Signal::INT), (false, Signal::HUP)] {
         let mut run = Run::start("echo ready; read line");
         assert_eq!(run.line(), "ready");
@@ -119,9 +108,7 @@ fn a_signal_that_ends_the_program_ends_the_front_alike() {
 
 #[test]
 fn a_stopped_front_goes_on_where_it_was() {
-    if !can_manage("a_stopped_front_goes_on_where_it_was") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = Run::start("echo ready; read line; echo \"$line\"; exit 9");
     assert_eq!(run.line(), "ready");
     for signal in [Signal::TSTP, Signal::CONT, Signal::TSTP, Signal::CONT] {

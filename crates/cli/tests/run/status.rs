@@ -6,14 +6,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
-use crate::common::skip;
+use crate::common::needs;
 use crate::runs::{can_manage, managed, output, script, text};
 
 #[test]
 fn the_status_is_that_of_the_program() {
-    if !can_manage("the_status_is_that_of_the_program") {
-        return;
-    }
+    needs!(can_manage());
     for status in [0, 1, 7, 125, 255] {
         let output = output(&format!("exit {status}"));
         assert_eq!(output.status.code(), Some(status));
@@ -23,9 +21,7 @@ fn the_status_is_that_of_the_program() {
 
 #[test]
 fn the_front_dies_of_the_signal_of_which_the_program_died() {
-    if !can_manage("the_front_dies_of_the_signal_of_which_the_program_died") {
-        return;
-    }
+    needs!(can_manage());
     // HUP, INT, QUIT, ABRT, USR1, KILL, SEGV, PIPE, ALRM, TERM, IO, SYS and a real-time one.
     for signal in [1, 2, 3, 6, 10, 9, 11, 13, 14, 15, 29, 31, 37] {
         let output = output(&format!("kill -{signal} $$; sleep 100"));
@@ -37,9 +33,7 @@ fn the_front_dies_of_the_signal_of_which_the_program_died() {
 
 #[test]
 fn input_and_output_are_those_of_the_program() {
-    if !can_manage("input_and_output_are_those_of_the_program") {
-        return;
-    }
+    needs!(can_manage());
     let mut command = script("read line; echo \"out $line\"; echo err >&2; cat");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
@@ -53,9 +47,7 @@ fn input_and_output_are_those_of_the_program() {
 
 #[test]
 fn arguments_arrive_as_they_are() {
-    if !can_manage("arguments_arrive_as_they_are") {
-        return;
-    }
+    needs!(can_manage());
     let mut command = managed(&["printf", "%s|"]);
     command.args(["--report", "--", "", "a b"]).arg(OsStr::from_bytes(b"\xff\n$HOME"));
     let output = command.output().expect("it starts");
@@ -64,10 +56,7 @@ fn arguments_arrive_as_they_are() {
 
 #[test]
 fn a_writer_whose_reader_leaves_dies_of_it() {
-    let test = "a_writer_whose_reader_leaves_dies_of_it";
-    if !can_manage(test) {
-        return;
-    }
+    needs!(can_manage());
     // Rust's runtime ignores SIGPIPE, which the program must not notice. The test's own parent may
     // ignore it, too.
     let zfold = env!("CARGO_BIN_EXE_zfold");
@@ -75,8 +64,6 @@ fn a_writer_whose_reader_leaves_dies_of_it() {
     let sh =
         std::process::Command::new("env").args(["--default-signal", "sh", "-c", &line]).output();
     let output = sh.expect("env is there");
-    if output.status.code() == Some(125) {
-        return skip(test, "env has no --default-signal");
-    }
+    needs!(output.status.code() != Some(125), "env has no --default-signal");
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("y\n".into(), "141\n".into()));
 }

@@ -1,17 +1,17 @@
 //! A run that is listed, looked at and steered while it goes on.
 
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::tempdir;
 use zfold_testing::skip::has_program;
 use zfold_testing::wait_for;
 
-use crate::common::{command, skip};
-use crate::runs::{Ended, can_manage, text};
+use crate::common::{command, needs};
+use crate::runs::{can_manage, text};
+use zfold_testing::process::Killed;
 
 /// Writes to 96 MiB again and again and checks what it wrote before.
 const WORKLOAD: &str = r#"
@@ -48,21 +48,12 @@ fn wait_for_resident(runtime: &Path, pid: &str, word: &str, is_right: impl Fn(u6
 
 #[test]
 fn a_run_follows_its_limit_while_it_goes_on() {
-    let test = "a_run_follows_its_limit_while_it_goes_on";
-    if !can_manage(test) {
-        return;
-    }
-    if !has_program("python3") {
-        return skip(test, "no python3");
-    }
+    needs!(can_manage());
+    needs!(has_program("python3"), "no python3");
     let runtime = tempdir().expect("a directory");
     let line = ["run", "--limit", "80MiB", "--", "python3", "-c", WORKLOAD];
-    let mut run = at(command(&line), runtime.path());
-    let mut run = Ended(run.stdout(Stdio::piped()).spawn().expect("it starts"));
-    let mut ready = String::new();
-    let stdout = run.0.stdout.take().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut ready).expect("a line");
-    assert_eq!(ready, "ready\n");
+    let (mut run, said) = Killed::ready(&mut at(command(&line), runtime.path()));
+    assert_eq!(said, "ready");
 
     let pid = run.0.id().to_string();
     let socket = runtime.path().join(format!("zfold/{pid}.run"));

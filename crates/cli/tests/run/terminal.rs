@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::common::skip;
+use crate::common::{needs, skip};
 use crate::runs::{can_manage, with_default_signals};
 
 /// How long the screen may stay as it is.
@@ -21,7 +21,7 @@ struct Shell {
 
 impl Shell {
     /// Starts one; says so if there is none.
-    fn start(test: &str) -> Option<Self> {
+    fn start() -> Option<Self> {
         let mut command = Command::new("script");
         command.args(["-qec", "bash --norc --noprofile -i", "/dev/null"]);
         let mut command = with_default_signals(&command);
@@ -29,7 +29,7 @@ impl Shell {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let has_bash = Command::new("bash").args(["-c", ":"]).status().is_ok();
         let Some(mut child) = command.spawn().ok().filter(|_| has_bash) else {
-            skip(test, "no script (package bsdutils) or no bash");
+            skip("no script (package bsdutils) or no bash");
             return None;
         };
         let keys = child.stdin.take().expect("a pipe");
@@ -95,11 +95,8 @@ impl Shell {
 
 #[test]
 fn the_keys_of_a_terminal_work_as_without_it() {
-    let test = "the_keys_of_a_terminal_work_as_without_it";
-    if !can_manage(test) {
-        return;
-    }
-    let Some(mut shell) = Shell::start(test) else { return };
+    needs!(can_manage());
+    let Some(mut shell) = Shell::start() else { return };
     let program = "sh -c 'test -t 0 && test -t 1 && echo re\"\"ady; read line; echo \"<$line>\"'";
     let run = format!("\"$zfold\" run --limit 64MiB -- {program}");
     shell.command(&format!("{run}; echo \"status\"=$?"));
@@ -123,11 +120,8 @@ fn the_keys_of_a_terminal_work_as_without_it() {
 
 #[test]
 fn a_job_stops_when_its_program_does() {
-    let test = "a_job_stops_when_its_program_does";
-    if !can_manage(test) {
-        return;
-    }
-    let Some(mut shell) = Shell::start(test) else { return };
+    needs!(can_manage());
+    let Some(mut shell) = Shell::start() else { return };
     let ignores = "trap \"\" TSTP; echo re\"\"ady; read line; echo \"<$line>\"";
     shell.run(ignores);
     shell.wait_for("ready");
@@ -157,11 +151,8 @@ fn a_job_stops_when_its_program_does() {
 
 #[test]
 fn a_job_in_the_background_stops_when_it_reads() {
-    let test = "a_job_in_the_background_stops_when_it_reads";
-    if !can_manage(test) {
-        return;
-    }
-    let Some(mut shell) = Shell::start(test) else { return };
+    needs!(can_manage());
+    let Some(mut shell) = Shell::start() else { return };
     shell.command("set -b; \"$zfold\" run --limit 64MiB -- sh -c 'read line; echo \"<$line>\"' &");
     shell.wait_for("prompt> ");
     shell.wait_for("Stopped");

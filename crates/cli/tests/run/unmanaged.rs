@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use zfold_testing::compiled::{Compiled, compile_text};
 use zfold_testing::skip::installed;
 
-use crate::common::{command, read_report, skip};
+use crate::common::{command, needs, read_report, skip};
 use crate::runs::{can_manage, text};
 
 /// A program that has something where a helper's code belongs, and then much memory.
@@ -50,15 +50,15 @@ int main(void) {
 "#;
 
 /// Builds a program; says so if there is no compiler.
-fn built(test: &str, name: &str, text: &str) -> Option<Compiled> {
+fn built(name: &str, text: &str) -> Option<Compiled> {
     let compiled = || compile_text(name, text).unwrap_or_else(|said| panic!("{said}"));
-    installed(test, &["cc"]).then(compiled)
+    installed(&["cc"]).then(compiled)
 }
 
-fn in_the_way(test: &str) -> Option<Compiled> {
+fn in_the_way() -> Option<Compiled> {
     let address = zfold_run::HELPER_AT;
     let text = IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"));
-    built(test, "in-the-way", &text)
+    built("in-the-way", &text)
 }
 
 fn run(options: &[&str], program: &Compiled) -> Output {
@@ -69,12 +69,9 @@ fn run(options: &[&str], program: &Compiled) -> Output {
 
 #[test]
 fn a_process_that_is_not_managed_is_named_once_and_listed() {
-    let test = "a_process_that_is_not_managed_is_named_once_and_listed";
     let folder = tempdir().expect("a folder");
-    if !can_manage(test) {
-        return;
-    }
-    let Some(program) = in_the_way(test) else { return };
+    needs!(can_manage());
+    let Some(program) = in_the_way() else { return };
     let report = folder.path().join("report");
     let output = run(&["--report=json", "--report-file", report.to_str().expect("text")], &program);
     let said = text(&output.stderr);
@@ -93,11 +90,8 @@ fn a_process_that_is_not_managed_is_named_once_and_listed() {
 
 #[test]
 fn a_strict_run_ends_at_the_first() {
-    let test = "a_strict_run_ends_at_the_first";
-    if !can_manage(test) {
-        return;
-    }
-    let Some(program) = in_the_way(test) else { return };
+    needs!(can_manage());
+    let Some(program) = in_the_way() else { return };
     let output = run(&["--strict"], &program);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), output.status.signal()), (Some(125), None), "{said}");
@@ -108,10 +102,7 @@ fn a_strict_run_ends_at_the_first() {
 
 #[test]
 fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
-    let test = "a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit";
-    if !can_manage(test) {
-        return;
-    }
+    needs!(can_manage());
     // strace -f traces what zfold starts, and a process has one tracer.
     let traced = |options: &[&str]| {
         let mut strace = Command::new("strace");
@@ -120,7 +111,7 @@ fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
         strace.args(["--", "sh", "-c", "exit 3"]).output().ok()
     };
     let (Some(refused), Some(without)) = (traced(&[]), traced(&["--best-effort"])) else {
-        return skip(test, "no strace");
+        return skip("no strace");
     };
     assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("traced already"), "{}", text(&refused.stderr));
@@ -130,14 +121,11 @@ fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
 
 #[test]
 fn a_process_that_no_tracer_follows_is_named() {
-    let test = "a_process_that_no_tracer_follows_is_named";
-    if !can_manage(test) {
-        return;
-    }
-    let Some(program) = built(test, "untraced", UNTRACED) else { return };
+    needs!(can_manage());
+    let Some(program) = built("untraced", UNTRACED) else { return };
     let own = std::process::id();
     if std::fs::metadata(format!("/proc/{own}/task/{own}/children")).is_err() {
-        return skip(test, "this kernel does not list the children of a process");
+        return skip("this kernel does not list the children of a process");
     }
     for (options, status) in [(&[][..], 4), (&["--strict"], 125)] {
         let line = [&["run", "--limit", "64MiB"], options, &["--"]].concat();

@@ -434,10 +434,7 @@ mod tests {
             let options = UblkOptions::default().with_queues(queues).with_depth(depth);
             assert!(matches!(add(options), Err(UblkError::Options)));
         }
-        if Path::new(CONTROL).exists() {
-            let test = "options_and_a_missing_driver_are_reported";
-            return zfold_testing::skip(test, "there is a driver");
-        }
+        zfold_testing::needs!(!Path::new(CONTROL).exists(), "there is a driver");
         let error = add(UblkOptions::default()).unwrap_err();
         assert!(error.to_string().contains("modprobe ublk_drv"), "{error}");
     }

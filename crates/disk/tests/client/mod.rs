@@ -17,7 +17,7 @@ pub use zfold_testing::nbd::protocol::reply::{
 };
 pub use zfold_testing::nbd::protocol::{command::*, command_flag::*, error::*, option::*};
 pub use zfold_testing::skip::{has_loopback, skip};
-pub use zfold_testing::wait::PATIENCE;
+pub use zfold_testing::wait::{PATIENCE, wait_until};
 
 pub const PAGE: u64 = 4096;
 
@@ -85,11 +85,23 @@ impl Served {
     /// Waits for all connections to end; their clients must have left. Returns what was counted: a
     /// server counts a request after it has answered it.
     pub fn finish(mut self) -> NbdStats {
+        self.end();
+        self.server.stats()
+    }
+
+    fn end(&mut self) {
         for thread in self.threads.drain(..) {
             thread.join().expect("no thread of the server panicked");
         }
-        let stats = self.server.stats();
-        assert_eq!(stats.connections, 0);
-        stats
+        assert_eq!(self.server.stats().connections, 0);
+    }
+}
+
+/// Clients that were made after the server have left when it goes.
+impl Drop for Served {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
+use zfold_testing::process::Killed;
 
 /// A device of `size` bytes, which may grow to twice that.
 pub(crate) fn disk(size: u64, read_only: bool) -> Arc<Disk> {
@@ -33,12 +34,12 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<String, 
 
 /// A child that is ended when the test is, and what it has printed.
 #[derive(Debug)]
-pub(crate) struct Child(std::process::Child);
+pub(crate) struct Child(Killed);
 
 impl Child {
     pub(crate) fn start(command: &mut Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        Self(child.unwrap_or_else(|e| panic!("{command:?}: {e}")))
+        Self(Killed(child.unwrap_or_else(|e| panic!("{command:?}: {e}"))))
     }
 
     /// Waits for its end, and returns what it printed.
@@ -47,12 +48,5 @@ impl Child {
         self.0.stdout.take().unwrap().read_to_end(&mut printed).unwrap();
         self.0.wait().unwrap();
         String::from_utf8_lossy(&printed).into_owned()
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

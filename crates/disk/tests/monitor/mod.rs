@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
@@ -20,6 +20,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use zfold_disk::Disk;
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_testing::wait::{PATIENCE, wait_until};
 
 use crate::common;
 
@@ -33,8 +34,6 @@ pub(crate) const USED: u64 = 0x3000;
 pub(crate) const REQUEST: u64 = 0x10_0000;
 /// Bytes from one request to the next, where there are several.
 const SLOT: u64 = 0x4000;
-/// Longer than anything here takes on the busiest machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Server {
     pub(crate) disk: Arc<Disk>,
@@ -244,10 +243,9 @@ impl Guest {
 
     /// Kicks until the server has hung up.
     pub(crate) fn wait_for_the_end(&self) {
-        let began = Instant::now();
-        while self.monitor.get_features().is_ok() {
-            assert!(began.elapsed() < PATIENCE, "the connection goes on");
+        wait_until("the connection has ended", || {
             self.kick.write(1).unwrap();
-        }
+            self.monitor.get_features().is_err()
+        });
     }
 }

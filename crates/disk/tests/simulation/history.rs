@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::PoolOptions;
@@ -23,6 +23,7 @@ use zfold_store::{BackingOptions, CodecKind, CodecSpec, Recompress, Selection};
 use zfold_store::{Store, StoreOptions};
 
 use zfold_testing::Random;
+use zfold_testing::wait::{at_once, beside};
 
 const SECTOR: usize = 512;
 const SECTORS_PER_PAGE: u64 = 8;
@@ -158,37 +159,26 @@ fn stamp_of(sector: &[u8]) -> u64 {
     u64::from_le_bytes(words[0])
 }
 
-/// Sends pages to the backing file and gives them other forms, as long as the clients run.
-fn meddle(disk: &Disk, stop: &AtomicBool) {
+/// Sends pages to the backing file and gives them other forms.
+fn meddle(disk: &Disk) {
     let store = disk.store();
-    let how = Recompress::new(Selection::All, 1);
-    while !stop.load(Ordering::Relaxed) {
-        store.writeback(&Selection::from(0..PAGES / 2), None).unwrap();
-        store.recompress(&how).unwrap();
-        store.save(b"", &mut std::io::sink()).unwrap();
-        store.compact();
-    }
+    store.writeback(&Selection::from(0..PAGES / 2), None).unwrap();
+    store.recompress(&Recompress::new(Selection::All, 1)).unwrap();
+    store.save(b"", &mut std::io::sink()).unwrap();
+    store.compact();
 }
 
 #[test]
 fn threads_see_one_order_of_the_writes_to_each_page() {
     let seed = 20;
     println!("seed {seed}");
-    let (disk, clock, stop) = (device(), AtomicU64::new(1), AtomicBool::new(false));
+    let (disk, clock) = (device(), AtomicU64::new(1));
     let mut history = History::default();
-    std::thread::scope(|scope| {
-        let (disk, clock) = (&disk, &clock);
-        let meddler = scope.spawn(|| meddle(disk, &stop));
-        let clients = [1, 2, 3, 4]
-            .map(|thread| scope.spawn(move || client(disk, clock, thread, seed + thread, 1500)));
-        for client in clients {
-            let of_client = client.join().unwrap();
-            history.writes.extend(of_client.writes);
-            history.reads.extend(of_client.reads);
-        }
-        stop.store(true, Ordering::Relaxed);
-        meddler.join().unwrap();
-    });
+    let each = |thread| client(&disk, &clock, thread, seed + thread, 1500);
+    for of_client in beside(|| meddle(&disk), || at_once(1..5, each)) {
+        history.writes.extend(of_client.writes);
+        history.reads.extend(of_client.reads);
+    }
     disk.store().check();
     history.check().unwrap();
 }

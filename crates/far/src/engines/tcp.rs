@@ -132,7 +132,7 @@ mod tests {
         let port = listener.local_addr().expect("an address").port();
         let deadline = Instant::now() + Duration::from_secs(60);
         let Ok(mut client) = Timed::connect(&Address::new("127.0.0.1", port), deadline) else {
-            return zfold_testing::skip("a_handshake_has_a_bound", "no loopback network");
+            return zfold_testing::skip("no loopback network");
         };
         thread::spawn(move || {
             let (mut server, _) = listener.accept().expect("a connection");

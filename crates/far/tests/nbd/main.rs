@@ -14,7 +14,7 @@ use zfold_testing::nbd::protocol::export_flag::{CAN_MULTI_CONN, READ_ONLY, SEND_
 use zfold_testing::nbd::server::{Does, Kind, Nbd};
 use zfold_testing::skip::has_loopback;
 use zfold_testing::wait::soon;
-use zfold_testing::wait_until;
+use zfold_testing::{needs, wait_until};
 
 /// Length of an object that fills its grains almost.
 const LEN: usize = 250_000;
@@ -44,9 +44,7 @@ fn check(engine: &dyn Engine, number: u64) {
 
 #[test]
 fn an_export_does_what_an_engine_must() {
-    if !has_loopback("an_export_does_what_an_engine_must") {
-        return;
-    }
+    needs!(has_loopback());
     for (block, flags, payload) in [
         (1, SEND_TRIM | CAN_MULTI_CONN, 32 << 20),
         (512, CAN_MULTI_CONN, 128 << 10),
@@ -69,9 +67,7 @@ fn an_export_does_what_an_engine_must() {
 
 #[test]
 fn a_write_that_comes_late_harms_nothing() {
-    if !has_loopback("a_write_that_comes_late_harms_nothing") {
-        return;
-    }
+    needs!(has_loopback());
     let server = Nbd::start(Kind { size: 8 << 20, ..Kind::default() });
     let engine = connect(&server);
     server.does(Does::Waits, 1);
@@ -99,9 +95,7 @@ fn a_write_that_comes_late_harms_nothing() {
 
 #[test]
 fn a_server_that_waits_makes_calls_end_by_their_deadlines() {
-    if !has_loopback("a_server_that_waits_makes_calls_end_by_their_deadlines") {
-        return;
-    }
+    needs!(has_loopback());
     let server = Nbd::start(Kind { flags: 1, ..Kind::default() });
     let engine = connect(&server);
     engine.put(1, &object(1), soon()).expect("a put");
@@ -113,9 +107,7 @@ fn a_server_that_waits_makes_calls_end_by_their_deadlines() {
 
 #[test]
 fn a_connection_that_ends_is_made_again() {
-    if !has_loopback("a_connection_that_ends_is_made_again") {
-        return;
-    }
+    needs!(has_loopback());
     let server = Nbd::start(Kind::default());
     let engine = connect(&server);
     for number in 0..4 {
@@ -130,9 +122,7 @@ fn a_connection_that_ends_is_made_again() {
 
 #[test]
 fn an_error_of_the_server_is_told_and_spares_the_connection() {
-    if !has_loopback("an_error_of_the_server_is_told_and_spares_the_connection") {
-        return;
-    }
+    needs!(has_loopback());
     let server = Nbd::start(Kind::default());
     let engine = connect(&server);
     for (error, told) in [(28, "no space is left"), (5, "input/output"), (77, "error 77")] {
@@ -149,9 +139,7 @@ fn an_error_of_the_server_is_told_and_spares_the_connection() {
 
 #[test]
 fn exports_that_are_not_fit_are_refused_with_the_remedy() {
-    if !has_loopback("exports_that_are_not_fit_are_refused_with_the_remedy") {
-        return;
-    }
+    needs!(has_loopback());
     let fit = Kind::default();
     for (kind, told) in [
         (Kind { flags: 1 | READ_ONLY, ..fit }, "serve it for writing"),
@@ -172,9 +160,7 @@ fn exports_that_are_not_fit_are_refused_with_the_remedy() {
 
 #[test]
 fn a_server_that_does_not_end_fills_no_memory() {
-    if !has_loopback("a_server_that_does_not_end_fills_no_memory") {
-        return;
-    }
+    needs!(has_loopback());
     let server = Nbd::start(Kind { talks: true, ..Kind::default() });
     let error = try_connect(&server.place()).expect_err("it does not end").to_string();
     assert!(error.contains("more than it was asked for"), "{error}");
@@ -182,9 +168,7 @@ fn a_server_that_does_not_end_fills_no_memory() {
 
 #[test]
 fn pages_come_back_and_nobody_else_can_read_them() {
-    if !has_loopback("pages_come_back_and_nobody_else_can_read_them") {
-        return;
-    }
+    needs!(has_loopback());
     let server = Nbd::start(Kind::default());
     let engine = connect(&server);
     assert!(engine.room().is_some_and(|room| (7 << 20..8 << 20).contains(&room)));

@@ -1,7 +1,6 @@
 //! One server, or a master with a replica.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +8,10 @@ use std::time::{Duration, Instant};
 use zfold_far::testing::conformance;
 use zfold_far::{EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
+use zfold_testing::net::serve;
 use zfold_testing::redis::{Server, ready};
 use zfold_testing::skip::has_loopback;
-use zfold_testing::wait_until;
+use zfold_testing::{needs, wait_until};
 
 use crate::{connect, connect_with, missing, object, put, soon};
 
@@ -27,9 +27,7 @@ fn pair() -> (Server, Server, String) {
 
 #[test]
 fn a_server_does_what_an_engine_must() {
-    if !ready("a_server_does_what_an_engine_must") {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&[]);
     conformance(&*connect(&server.place()));
     let (_master, _replica, place) = pair();
@@ -38,10 +36,7 @@ fn a_server_does_what_an_engine_must() {
 
 #[test]
 fn values_expire_unless_they_are_renewed_and_are_removed_when_their_owner_says_so() {
-    let test = "values_expire_unless_they_are_renewed_and_are_removed_when_their_owner_says_so";
-    if !ready(test) {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&[]);
     let engine = connect(&server.place());
     put(&*engine, 0..10);
@@ -60,9 +55,7 @@ fn values_expire_unless_they_are_renewed_and_are_removed_when_their_owner_says_s
 
 #[test]
 fn with_two_copies_a_replica_that_takes_over_has_all() {
-    if !ready("with_two_copies_a_replica_that_takes_over_has_all") {
-        return;
-    }
+    needs!(ready());
     let (mut master, replica, place) = pair();
     let engine = connect(&place);
     put(&*engine, 0..40);
@@ -82,9 +75,7 @@ fn with_two_copies_a_replica_that_takes_over_has_all() {
 
 #[test]
 fn what_a_replica_that_takes_over_does_not_have_is_missing() {
-    if !ready("what_a_replica_that_takes_over_does_not_have_is_missing") {
-        return;
-    }
+    needs!(ready());
     let (mut master, replica, place) = pair();
     let engine = connect(&place.replace("copies=2", "copies=1"));
     put(&*engine, 0..20);
@@ -103,9 +94,7 @@ fn what_a_replica_that_takes_over_does_not_have_is_missing() {
 
 #[test]
 fn a_server_that_stops_makes_calls_end_by_their_deadlines() {
-    if !ready("a_server_that_stops_makes_calls_end_by_their_deadlines") {
-        return;
-    }
+    needs!(ready());
     let mut server = Server::start(&[]);
     let engine = connect(&server.place());
     put(&*engine, 0..1);
@@ -127,20 +116,11 @@ fn a_server_that_stops_makes_calls_end_by_their_deadlines() {
 
 #[test]
 fn a_server_that_trickles_holds_nobody_longer_than_the_deadline() {
-    if !has_loopback("a_server_that_trickles_holds_nobody_longer_than_the_deadline") {
-        return;
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection");
-            thread::spawn(move || {
-                let _ = stream.write_all(b"$1000000\r\n");
-                while stream.write_all(b"x").is_ok() {
-                    thread::sleep(Duration::from_millis(10));
-                }
-            });
+    needs!(has_loopback());
+    let address = serve(|mut stream| {
+        let _ = stream.write_all(b"$1000000\r\n");
+        while stream.write_all(b"x").is_ok() {
+            thread::sleep(Duration::from_millis(10));
         }
     });
     let error = connect_with(&format!("redis://{address}"), &[]).expect_err("it says nothing");
@@ -149,18 +129,11 @@ fn a_server_that_trickles_holds_nobody_longer_than_the_deadline() {
 
 #[test]
 fn a_server_that_does_not_end_fills_no_memory() {
-    if !has_loopback("a_server_that_does_not_end_fills_no_memory") {
-        return;
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection");
-            let _ = stream.write_all(b"$500000000\r\n");
-            let part = vec![b'x'; 1 << 20];
-            while stream.write_all(&part).is_ok() {}
-        }
+    needs!(has_loopback());
+    let address = serve(|mut stream| {
+        let _ = stream.write_all(b"$500000000\r\n");
+        let part = vec![b'x'; 1 << 20];
+        while stream.write_all(&part).is_ok() {}
     });
     let error = connect_with(&format!("redis://{address}"), &[]).expect_err("it does not end");
     assert!(error.to_string().contains("more than it was asked for"), "{error}");
@@ -168,24 +141,15 @@ fn a_server_that_does_not_end_fills_no_memory() {
 
 #[test]
 fn redirections_end() {
-    if !has_loopback("redirections_end") {
-        return;
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection");
-            thread::spawn(move || {
-                let mut heard = [0; 4096];
-                while let Ok(len @ 1..) = stream.read(&mut heard) {
-                    let info = "run_id:x\r\nrole:master\r\n";
-                    let _ = match heard[..len].windows(4).any(|word| word == b"INFO") {
-                        true => write!(stream, "${}\r\n{info}\r\n", info.len()),
-                        false => write!(stream, "-MOVED 7 {address}\r\n"),
-                    };
-                }
-            });
+    needs!(has_loopback());
+    let address = serve(|mut stream| {
+        let (address, mut heard) = (stream.local_addr().expect("an address"), [0; 4096]);
+        while let Ok(len @ 1..) = stream.read(&mut heard) {
+            let info = "run_id:x\r\nrole:master\r\n";
+            let _ = match heard[..len].windows(4).any(|word| word == b"INFO") {
+                true => write!(stream, "${}\r\n{info}\r\n", info.len()),
+                false => write!(stream, "-MOVED 7 {address}\r\n"),
+            };
         }
     });
     let engine = connect(&format!("redis://{address}"));
@@ -197,9 +161,7 @@ fn redirections_end() {
 
 #[test]
 fn what_lies_in_redis_tells_nothing_and_is_removed_at_the_end() {
-    if !ready("what_lies_in_redis_tells_nothing_and_is_removed_at_the_end") {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&[]);
     let engine = connect(&server.place());
     let backing = FarBacking::open(Arc::clone(&engine), FarOptions::new(4 << 20));

@@ -3,19 +3,19 @@
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zfold_far::{FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
+use zfold_testing::needs;
 use zfold_testing::redis::{Server, ready};
+use zfold_testing::wait::{at_once, wait_until};
 
 use crate::{connect, missing, put};
 
 #[test]
 fn a_server_that_a_script_keeps_busy_is_waited_for() {
-    if !ready("a_server_that_a_script_keeps_busy_is_waited_for") {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&["--busy-reply-threshold", "10"]);
     let engine = connect(&server.place());
     put(&*engine, 0..1);
@@ -25,10 +25,7 @@ fn a_server_that_a_script_keeps_busy_is_waited_for() {
         .stderr(Stdio::null())
         .spawn()
         .expect("redis-cli starts");
-    let begun = Instant::now();
-    while server.try_cli(&["PING"]).is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the script does not run");
-    }
+    wait_until("the script runs", || server.try_cli(&["PING"]).is_none());
     let reader = thread::spawn(move || missing(&*engine, 0..1));
     thread::sleep(Duration::from_millis(300));
     server.cli(&["SCRIPT", "KILL"]);
@@ -38,36 +35,26 @@ fn a_server_that_a_script_keeps_busy_is_waited_for() {
 
 #[test]
 fn a_server_with_no_room_for_connections_is_waited_for() {
-    if !ready("a_server_with_no_room_for_connections_is_waited_for") {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&["--maxclients", "2"]);
     let engine = connect(&server.place());
-    thread::scope(|scope| {
-        for thread in 0..8 {
-            let engine = &*engine;
-            scope.spawn(move || {
-                let numbers = 100 * thread..100 * thread + 30;
-                put(engine, numbers.clone());
-                assert_eq!(missing(engine, numbers), 0);
-            });
-        }
+    at_once(0..8, |thread| {
+        let engine = &*engine;
+        let numbers = 100 * thread..100 * thread + 30;
+        put(engine, numbers.clone());
+        assert_eq!(missing(engine, numbers), 0);
     });
 }
 
 #[test]
 fn a_server_that_closes_what_nobody_uses_is_no_server_that_fails() {
-    if !ready("a_server_that_closes_what_nobody_uses_is_no_server_that_fails") {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&["--timeout", "1"]);
     let engine = connect(&server.place());
     put(&*engine, 0..10);
-    let begun = Instant::now();
-    while !server.cli(&["INFO", "clients"]).contains("connected_clients:1\r") {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it closes nothing");
-        thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("it has closed all but that of redis-cli", || {
+        server.cli(&["INFO", "clients"]).contains("connected_clients:1\r")
+    });
     assert_eq!(missing(&*engine, 0..10), 0);
     let said = server.cli(&["INFO", "commandstats"]);
     assert!(said.contains("cmdstat_getrange:calls=10"), "{said}");
@@ -75,9 +62,7 @@ fn a_server_that_closes_what_nobody_uses_is_no_server_that_fails() {
 
 #[test]
 fn a_full_server_has_room_again_when_pages_die() {
-    if !ready("a_full_server_has_room_again_when_pages_die") {
-        return;
-    }
+    needs!(ready());
     let server = Server::start(&["--maxmemory", "8mb"]);
     let options = FarOptions::new(64 << 20).with_probe_max(Duration::from_secs(1));
     let backing = FarBacking::open(Arc::clone(&connect(&server.place())), options);
@@ -91,11 +76,7 @@ fn a_full_server_has_room_again_when_pages_die() {
     assert!(backing.stats().absent && written > 4);
     // One is kept, and must be there all the time.
     backing.discard(LEN as u64, ((written - 1) * LEN) as u64).expect("discarded");
-    let begun = Instant::now();
-    while backing.write_at((5 * LEN) as u64, &[5; LEN]).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", backing.stats());
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("there is room", || backing.write_at((5 * LEN) as u64, &[5; LEN]).is_ok());
     let mut out = vec![9; LEN];
     backing.read_at(0, &mut out).expect("it was kept");
     assert!(out == [0; LEN]);

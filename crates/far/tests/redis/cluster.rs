@@ -2,7 +2,7 @@
 
 use zfold_far::testing::conformance;
 use zfold_testing::redis::{Cluster, Server, ready};
-use zfold_testing::wait_until;
+use zfold_testing::{needs, wait_until};
 
 use crate::{connect, missing, put, soon};
 
@@ -18,9 +18,7 @@ fn wait_until_whole(cluster: &Cluster, without: &[usize]) {
 
 #[test]
 fn a_cluster_does_what_an_engine_must_and_shares_the_objects() {
-    if !ready("a_cluster_does_what_an_engine_must_and_shares_the_objects") {
-        return;
-    }
+    needs!(ready());
     let cluster = Cluster::start();
     for copies in 1..=2 {
         conformance(&*connect(&cluster.place(copies)));
@@ -35,9 +33,7 @@ fn a_cluster_does_what_an_engine_must_and_shares_the_objects() {
 
 #[test]
 fn with_two_copies_a_cluster_that_loses_masters_loses_nothing() {
-    if !ready("with_two_copies_a_cluster_that_loses_masters_loses_nothing") {
-        return;
-    }
+    needs!(ready());
     let mut cluster = Cluster::start();
     let engine = connect(&cluster.place(2));
     put(&*engine, 0..60);
@@ -61,9 +57,7 @@ fn with_two_copies_a_cluster_that_loses_masters_loses_nothing() {
 
 #[test]
 fn a_cluster_loses_what_one_master_forgets() {
-    if !ready("a_cluster_loses_what_one_master_forgets") {
-        return;
-    }
+    needs!(ready());
     let cluster = Cluster::start();
     let engine = connect(&cluster.place(1));
     put(&*engine, 0..60);

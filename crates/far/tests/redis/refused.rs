@@ -20,9 +20,7 @@ fn refused(place: &str, variables: &[(&str, &str)], parts: &[&str]) {
 
 #[test]
 fn a_user_needs_the_password_and_no_more_rights_than_documented() {
-    if !ready("a_user_needs_the_password_and_no_more_rights_than_documented") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = Server::start(&[]);
     let user = ["ACL", "SETUSER", "pages", "on", ">hunter2"];
     server.cli(&[&user[..], &RIGHTS[..]].concat());
@@ -49,9 +47,7 @@ fn a_password_in_the_arguments_is_refused() {
 
 #[test]
 fn servers_that_are_not_fit_are_refused_with_the_remedy() {
-    if !ready("servers_that_are_not_fit_are_refused_with_the_remedy") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
     let address = server.address();
     let command = format!("-p {} CONFIG SET maxmemory-policy noeviction", server.port);
@@ -75,9 +71,7 @@ fn servers_that_are_not_fit_are_refused_with_the_remedy() {
 
 #[test]
 fn a_full_server_refuses_and_keeps_what_it_has() {
-    if !ready("a_full_server_refuses_and_keeps_what_it_has") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = Server::start(&["--maxmemory", "6mb"]);
     let engine = connect(&server.place());
     let mut kept = 0;

@@ -32,9 +32,7 @@ fn object(gate: &Gate, server: &S3) -> Box<dyn Object> {
 
 #[test]
 fn a_write_goes_on_when_the_server_is_busy_for_a_while() {
-    if !ready("a_write_goes_on_when_the_server_is_busy_for_a_while") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     let gate = Gate::before(&server);
     let object = object(&gate, &server);
@@ -56,9 +54,7 @@ fn a_write_goes_on_when_the_server_is_busy_for_a_while() {
 
 #[test]
 fn a_write_that_is_refused_ends_and_leaves_no_upload() {
-    if !ready("a_write_that_is_refused_ends_and_leaves_no_upload") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     let gate = Gate::before(&server);
     let object = object(&gate, &server);

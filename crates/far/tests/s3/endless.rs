@@ -1,11 +1,11 @@
 //! A server that answers more than it is asked for: it fills no memory, and what was asked fails.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use zfold_far::Object;
+use zfold_testing::net;
 use zfold_testing::skip::has_loopback;
 
 use crate::gate::request;
@@ -28,17 +28,10 @@ const TIB: u64 = 1 << 40;
 
 /// Starts a server, which runs as long as the process; returns the variables by which it is found.
 fn start(does: Does) -> Vec<(&'static str, String)> {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let port = listener.local_addr().expect("an address").port();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let client = client.expect("a connection");
-            // A client that has read enough goes away.
-            thread::spawn(move || drop(serve(client, does)));
-        }
-    });
+    // A client that has read enough goes away.
+    let address = net::serve(move |client| drop(serve(client, does)));
     vec![
-        ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
+        ("AWS_ENDPOINT_URL", format!("http://{address}")),
         ("AWS_REGION", "us-east-1".to_owned()),
         ("AWS_ACCESS_KEY_ID", "test".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "hunter2".to_owned()),
@@ -122,9 +115,7 @@ fn told(begun: Instant, error: &str, part: &str) {
 
 #[test]
 fn an_answer_that_does_not_end_is_refused() {
-    if !has_loopback("an_answer_that_does_not_end_is_refused") {
-        return;
-    }
+    zfold_testing::needs!(has_loopback());
     let begun = Instant::now();
     let error = object(Does::Begun).write().err().expect("it does not end").to_string();
     told(begun, &error, "more bytes where 8388608 at most were asked for");
@@ -132,9 +123,7 @@ fn an_answer_that_does_not_end_is_refused() {
 
 #[test]
 fn a_range_that_brings_more_than_it_has_is_refused() {
-    if !has_loopback("a_range_that_brings_more_than_it_has_is_refused") {
-        return;
-    }
+    zfold_testing::needs!(has_loopback());
     for (does, said) in [(Does::Range, "1099511627776 bytes"), (Does::Unsaid, "more bytes")] {
         let begun = Instant::now();
         let object = object(does);
@@ -145,9 +134,7 @@ fn a_range_that_brings_more_than_it_has_is_refused() {
 
 #[test]
 fn an_error_that_does_not_end_is_told_all_the_same() {
-    if !has_loopback("an_error_that_does_not_end_is_told_all_the_same") {
-        return;
-    }
+    zfold_testing::needs!(has_loopback());
     let begun = Instant::now();
     let object = object(Does::Error);
     let error = object.read().expect("there").read(&mut [0; 9]).expect_err("refused");

@@ -2,10 +2,10 @@
 //! lets the others through.
 
 use std::io::{self, Read, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
+use zfold_testing::net::serve;
 use zfold_testing::s3::S3;
 
 /// Returns what to answer to a request line, if it is not let through: a status, and a code.
@@ -13,25 +13,19 @@ type Answer = dyn FnMut(&str) -> Option<(u16, &'static str)> + Send;
 
 /// A gate, which is open as long as the test lasts.
 pub(crate) struct Gate {
-    port: u16,
+    address: SocketAddr,
     answer: Arc<Mutex<Box<Answer>>>,
 }
 
 impl Gate {
     /// Starts a gate that lets everything through.
     pub(crate) fn before(server: &S3) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-        let (port, behind) = (listener.local_addr().expect("an address").port(), server.port());
+        let behind = server.port();
         let answer: Arc<Mutex<Box<Answer>>> = Arc::new(Mutex::new(Box::new(|_: &str| None)));
         let answers = Arc::clone(&answer);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (client, answers) = (client.expect("a connection"), Arc::clone(&answers));
-                // A client that goes away in the midst is none of ours.
-                thread::spawn(move || drop(pass(client, behind, &answers)));
-            }
-        });
-        Self { port, answer }
+        // A client that goes away in the midst is none of ours.
+        let address = serve(move |client| drop(pass(client, behind, &answers)));
+        Self { address, answer }
     }
 
     /// Answers from now on what `answer` says.
@@ -45,7 +39,7 @@ impl Gate {
     /// Returns the variables by which programs find the gate instead of the server.
     pub(crate) fn variables(&self, server: &S3) -> Vec<(&'static str, String)> {
         let mut variables = server.variables().to_vec();
-        variables[0].1 = format!("http://127.0.0.1:{}", self.port);
+        variables[0].1 = format!("http://{}", self.address);
         variables
     }
 }

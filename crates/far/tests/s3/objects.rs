@@ -27,9 +27,7 @@ fn read(object: &dyn Object) -> io::Result<Vec<u8>> {
 
 #[test]
 fn what_was_written_is_read_whatever_its_length() {
-    if !ready("what_was_written_is_read_whatever_its_length") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     let object = object(&server, "folder/disk.zfs");
     assert_eq!(object.size().expect("asked"), None);
@@ -47,9 +45,7 @@ fn what_was_written_is_read_whatever_its_length() {
 
 #[test]
 fn what_is_given_up_leaves_the_object_of_before_and_nothing_else() {
-    if !ready("what_is_given_up_leaves_the_object_of_before_and_nothing_else") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     let object = object(&server, "disk.zfs");
     let old = bytes(1, 100_000);
@@ -64,9 +60,7 @@ fn what_is_given_up_leaves_the_object_of_before_and_nothing_else() {
 
 #[test]
 fn an_object_that_is_replaced_is_not_read_half() {
-    if !ready("an_object_that_is_replaced_is_not_read_half") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     let object = object(&server, "disk.zfs");
     write(&*object, &bytes(6, 2 * PART)).expect("written");
@@ -81,9 +75,7 @@ fn an_object_that_is_replaced_is_not_read_half() {
 
 #[test]
 fn a_server_that_pauses_only_delays() {
-    if !ready("a_server_that_pauses_only_delays") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     let object = object(&server, "disk.zfs");
     let all = bytes(8, 3 * PART);

@@ -18,9 +18,7 @@ fn refused(text: &str, variables: &[(&str, String)], parts: &[&str]) {
 
 #[test]
 fn a_bucket_that_is_not_there_is_refused() {
-    if !ready("a_bucket_that_is_not_there_is_refused") {
-        return;
-    }
+    zfold_testing::needs!(ready());
     let server = S3::start();
     refused("s3://none/disk", &server.variables(), &["NoSuchBucket", "create the bucket"]);
 }

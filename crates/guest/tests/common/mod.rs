@@ -95,7 +95,7 @@ pub(crate) fn world(pages: u64, places: usize, handshake: Duration) -> World {
 /// Checks that a guest that does all right is served; false if there can be none.
 pub(crate) fn serves(world: &World) -> bool {
     let Some(mut guest) = world.vmm("whole") else {
-        skip("hostile", "no userfaultfd");
+        skip("no userfaultfd");
         return false;
     };
     assert_eq!(guest.ask(&format!("verify {SEED} 0 {} 7", world.pages)), "right");

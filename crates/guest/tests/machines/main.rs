@@ -16,11 +16,12 @@ use zfold_guest::{
     images_options, receive, restore,
 };
 use zfold_store::CodecKind;
+use zfold_testing::Random;
 use zfold_testing::machines::{
     self, COMPLETE, COMPLETE_PAUSED, CONFIG, DONE, Faults, How, MEMORY_FD, Machine, REFUSED, START,
     STATE, Slot, is_there, memory,
 };
-use zfold_testing::{Random, wait_until};
+use zfold_testing::wait::{at_once, wait_until};
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -128,23 +129,6 @@ fn a_machine_comes_back_byte_for_byte() {
     world.has_nothing();
 }
 
-#[test]
-fn a_machine_over_an_image_costs_what_changed_since() {
-    let world = World::new(None);
-    let machine = Machine::new(300, 1);
-    world.save("base", &machine, None);
-    // One page changes, one becomes a hole, one comes.
-    let slot = &machine.slots[0];
-    slot.file.write_all_at(&[9; 4096], slot.from + 3 * PAGE).expect("written");
-    slot.file.write_all_at(&[8; 4096], slot.from + PAGE).expect("written");
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(&slot.file, punch, slot.from + 6 * PAGE, PAGE).expect("a hole");
-    let received = world.save("later", &machine, Some("base"));
-    assert_eq!(received.imported.stored_pages, 3);
-    let (_, received) = restored(world.restore("later", how(false, false), How::default()));
-    same(&received.machine, &machine);
-}
-
 /// Each of its slots is a file that is as long as it may become, and a hole where no memory is
 /// plugged in.
 #[test]
@@ -166,20 +150,6 @@ fn memory_of_virtio_mem_comes_back_as_it_was() {
     }
 }
 
-#[test]
-fn machines_survive_in_a_file() {
-    let world = World::new(None);
-    let machine = Machine::new(100, 3);
-    world.save("web", &machine, None);
-    let path = world.folder.path().join("images");
-    world.images.save_to(&path).expect("saved");
-    let again = World::new(None);
-    again.images.load_from(&path).expect("loaded");
-    assert_eq!(again.images.list(), world.images.list());
-    let (_, received) = restored(again.restore("web", how(true, false), How::default()));
-    same(&received.machine, &machine);
-}
-
 /// Asks for pages from several threads, as several processors do; each is there when that is told.
 fn hammer(faults: Faults, machine: &Machine, wanted: &[u8]) -> Faults {
     let faults = Mutex::new(faults);
@@ -191,18 +161,13 @@ fn hammer(faults: Faults, machine: &Machine, wanted: &[u8]) -> Faults {
         let at = (before + page) as usize * PAGE as usize;
         assert!(bytes == wanted[at..at + PAGE as usize], "page {page} is wrong");
     };
-    thread::scope(|scope| {
-        for seed in 0..4 {
-            let touch = &touch;
-            scope.spawn(move || {
-                let mut random = Random::new(seed);
-                for _ in 0..300 {
-                    let place = random.word() as usize % machine.slots.len();
-                    let before = machine.slots[..place].iter().map(|slot| slot.bytes / PAGE).sum();
-                    let slot = &machine.slots[place];
-                    touch(slot, before, random.word() % (slot.bytes / PAGE));
-                }
-            });
+    at_once(0..4, |seed| {
+        let mut random = Random::new(seed);
+        for _ in 0..300 {
+            let place = random.word() as usize % machine.slots.len();
+            let before = machine.slots[..place].iter().map(|slot| slot.bytes / PAGE).sum();
+            let slot = &machine.slots[place];
+            touch(slot, before, random.word() % (slot.bytes / PAGE));
         }
     });
     faults.into_inner().expect("no panic")
@@ -317,16 +282,4 @@ fn a_machine_that_is_not_taken_is_no_longer_in_use() {
     assert!(matches!(told, Err(RestoreError::Nobody(..))), "{told:?}");
     assert_eq!(world.demand.wait(Duration::from_secs(60)), 0);
     wait_until("it is not in use", || world.images.remove("web").is_ok());
-}
-
-#[test]
-fn an_image_of_memory_alone_is_no_machine() {
-    let world = World::new(None);
-    world.images.import("plain", &memory(4096), None).expect("imported");
-    let socket = world.folder.path().join("nobody");
-    for (name, part) in [("plain", "is not a machine"), ("x", "no image x")] {
-        let all = (&world.demand, None, |_: &str| {});
-        let told = restore(&world.images, name, &socket, how(false, false), all);
-        assert!(told.expect_err("refused").to_string().contains(part));
-    }
 }

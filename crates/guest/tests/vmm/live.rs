@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use zfold_testing::Random;
+use zfold_testing::wait::at_once;
 
 use super::super::{PAGE, page};
 use super::Memory;
@@ -64,54 +65,48 @@ pub(super) fn live(memory: Memory, life: &Life) -> String {
     let (from, to) = (from.as_ref(), to.as_ref());
     let (longest, accesses) = (AtomicU64::new(0), AtomicU64::new(0));
     let wrong = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (longest, accesses, wrong) = (&longest, &accesses, &wrong);
-            scope.spawn(move || {
-                let pages = memory.pages / THREADS;
-                let mut known = vec![Known::default(); pages as usize];
-                let mut random =
-                    Random::new(life.seed * 1000 + thread + u64::from(std::process::id()));
-                let until = Instant::now() + life.time;
-                let right = |of: u64, known: Known| {
-                    let number = of * THREADS + thread;
-                    (number, known.bytes(|| life.before(from, number)))
-                };
-                let check = |of: u64, known: Known| {
-                    let (number, right) = right(of, known);
-                    if memory.copy(number) != right {
-                        *wrong.lock().expect("no panic") = Some(number);
-                    }
-                };
-                while Instant::now() < until {
-                    let of = random.below(pages);
-                    let number = of * THREADS + thread;
-                    let began = Instant::now();
-                    match random.below(8) {
-                        0 => {
-                            memory.discard(number, 1);
-                            known[of as usize] = Known { zeros: true, word: None };
-                        }
-                        1 | 2 => {
-                            let word = random.word();
-                            memory.write(number, word);
-                            known[of as usize].word = Some(word);
-                        }
-                        _ => check(of, known[of as usize]),
-                    }
-                    longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
-                    accesses.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(BREATH);
+    at_once(0..THREADS, |thread| {
+        let pages = memory.pages / THREADS;
+        let mut known = vec![Known::default(); pages as usize];
+        let mut random = Random::new(life.seed * 1000 + thread + u64::from(std::process::id()));
+        let until = Instant::now() + life.time;
+        let right = |of: u64, known: Known| {
+            let number = of * THREADS + thread;
+            (number, known.bytes(|| life.before(from, number)))
+        };
+        let check = |of: u64, known: Known| {
+            let (number, right) = right(of, known);
+            if memory.copy(number) != right {
+                *wrong.lock().expect("no panic") = Some(number);
+            }
+        };
+        while Instant::now() < until {
+            let of = random.below(pages);
+            let number = of * THREADS + thread;
+            let began = Instant::now();
+            match random.below(8) {
+                0 => {
+                    memory.discard(number, 1);
+                    known[of as usize] = Known { zeros: true, word: None };
                 }
-                for of in 0..pages {
-                    let Some(to) = to else {
-                        check(of, known[of as usize]);
-                        continue;
-                    };
-                    let (number, right) = right(of, known[of as usize]);
-                    to.write_all_at(&right, number * PAGE as u64).expect("written");
+                1 | 2 => {
+                    let word = random.word();
+                    memory.write(number, word);
+                    known[of as usize].word = Some(word);
                 }
-            });
+                _ => check(of, known[of as usize]),
+            }
+            longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+            accesses.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(BREATH);
+        }
+        for of in 0..pages {
+            let Some(to) = to else {
+                check(of, known[of as usize]);
+                continue;
+            };
+            let (number, right) = right(of, known[of as usize]);
+            to.write_all_at(&right, number * PAGE as u64).expect("written");
         }
     });
     match wrong.into_inner().expect("no panic") {

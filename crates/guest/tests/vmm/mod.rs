@@ -5,8 +5,10 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use zfold_testing::process::Killed;
 
 pub(crate) mod inside;
 
@@ -33,7 +35,7 @@ pub(crate) fn first_word(seed: u64, number: u64) -> u64 {
 /// A stand-in at work. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Vmm {
-    child: Child,
+    child: Killed,
     control: BufReader<UnixStream>,
 }
 
@@ -54,7 +56,7 @@ impl Vmm {
             .spawn()
             .expect("started");
         let control = BufReader::new(listener.accept().expect("it connects").0);
-        let mut vmm = Self { child, control };
+        let mut vmm = Self { child: Killed(child), control };
         let mut first = String::new();
         vmm.control.read_line(&mut first).expect("a line, or its end");
         match first.trim_end() {
@@ -103,11 +105,5 @@ impl Vmm {
         // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-impl Drop for Vmm {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

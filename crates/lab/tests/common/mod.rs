@@ -23,10 +23,10 @@ pub(crate) const EXPERIMENTS: [&str; 11] = [
 ];
 
 /// Returns whether zfold is where it is built, beside zfold-lab; says so if it is not.
-pub(crate) fn has_zfold(test: &str) -> bool {
+pub(crate) fn has_zfold() -> bool {
     let there = Path::new(PROGRAM).with_file_name("zfold").is_file();
     if !there {
-        skip(test, "zfold is not built (cargo test --workspace builds it)");
+        skip("zfold is not built (cargo test --workspace builds it)");
     }
     there
 }

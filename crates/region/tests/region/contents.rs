@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zfold_region::{Memory, MemoryStats, Region, RegionError};
 
-use super::{MIB, PAGE, Random, expect, fill, holds, once, small};
+use super::{MIB, PAGE, Random, at_once, beside, expect, fill, holds, once, small};
 
 #[test]
 fn what_is_written_is_read_under_a_small_limit() {
@@ -29,14 +29,8 @@ fn random_writes_by_threads_lose_nothing() {
     println!("seed {SEED:#x}");
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
     let pages = region.len() / PAGE;
-    let versions: Vec<_> = std::thread::scope(|scope| {
-        let parts = region.as_mut_slice::<u8>().chunks_mut(8 * MIB / THREADS);
-        let threads: Vec<_> = (0_u64..)
-            .zip(parts)
-            .map(|(thread, part)| scope.spawn(move || write_randomly(part, SEED + thread)))
-            .collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
+    let parts = region.as_mut_slice::<u8>().chunks_mut(8 * MIB / THREADS);
+    let versions = at_once((SEED..).zip(parts), |(seed, part)| write_randomly(part, seed)).concat();
     assert_eq!(versions.len(), pages);
     for ((number, page), version) in
         (0_u64..).zip(region.as_slice::<u8>().chunks(PAGE)).zip(versions)
@@ -211,7 +205,7 @@ fn a_page_that_is_touched_soon_comes_back_without_the_store() {
 /// the page before it leaves, or waits until it is back.
 #[test]
 fn no_update_is_lost_while_pages_leave() {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU64, Ordering};
     let region = Region::new(MIB, &small(2 * MIB)).unwrap();
     // Every page begins with a counter.
     let counters: Vec<&AtomicU64> = (0..256)
@@ -222,29 +216,13 @@ fn no_update_is_lost_while_pages_leave() {
             unsafe { &*word }
         })
         .collect();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (1..4)
-            .map(|seed: u64| {
-                let counters = &counters;
-                scope.spawn(move || {
-                    let mut random = Random::new(seed);
-                    for _ in 0..20_000 {
-                        let page = random.index(256);
-                        counters[page].fetch_add(1, Ordering::Relaxed);
-                    }
-                })
-            })
-            .collect();
-        let evictor = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                region.pageout(..).unwrap();
-            }
-        });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        done.store(true, Ordering::Relaxed);
-        evictor.join().unwrap();
-    });
+    let write = |seed: u64| {
+        let mut random = Random::new(seed);
+        for _ in 0..20_000 {
+            counters[random.index(256)].fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    beside(|| region.pageout(..).unwrap(), || at_once(1..4, write));
     let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
     assert_eq!(sum, 60_000, "{:?}", region.stats());
 }

@@ -1,10 +1,8 @@
 //! Pages that leave as they came are not compressed again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use zfold_region::{Memory, Region};
 
-use super::{MIB, once, read, small, write};
+use super::{MIB, beside, once, read, small, write};
 
 #[test]
 fn pages_that_were_only_read_are_compressed_once() {
@@ -50,22 +48,16 @@ fn copies_make_room_for_pages() {
     let options = small(2 * MIB).with_store_limit(limit as u64);
     let mut region = Region::new(8 * MIB, &options).unwrap();
     let memory = region.memory().clone();
-    let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                most.fetch_max(memory.stats().store_bytes, Ordering::Relaxed);
-            }
-        });
+    let mut most = 0;
+    let look = || most = most.max(memory.stats().store_bytes as usize);
+    beside(look, || {
         // Until what was overwritten has left many holes: room must be found in spite of them.
         for version in 1..12 {
             write(&mut region, version);
             read(&region, version);
             read(&region, version);
         }
-        done.store(true, Ordering::Relaxed);
     });
-    let most = most.into_inner() as usize;
     assert!(limit * 7 / 8 < most && most <= limit, "{most} bytes of {limit}");
 }
 

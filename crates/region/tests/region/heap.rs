@@ -7,7 +7,7 @@ use zfold_region::{Block, FaultMode, Heap, Memory, MemoryOptions, RegionError};
 use zfold_store::backing::{FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecKind};
 
-use super::{MIB, PAGE, Random, holds, once, skip, small};
+use super::{MIB, PAGE, Random, at_once, holds, once, skip, small};
 
 /// Asserts that a heap of one region holds nothing. Pages may have been brought ahead of touches in
 /// sequence; they are zeros, which paging out drops.
@@ -106,19 +106,13 @@ fn a_block_that_has_pages_of_its_own_begins_with_one() {
 #[test]
 fn threads_allocate_and_free_at_once() {
     let heap = Heap::new(&Memory::new(&small(MIB)).unwrap());
-    std::thread::scope(|scope| {
-        for thread in 1..5_u64 {
-            let heap = &heap;
-            scope.spawn(move || {
-                let mut random = Random::new(thread);
-                for turn in 0..200 {
-                    let mut blocks = (0..10)
-                        .map(|_| heap.alloc(1 + random.index(40_000)).unwrap())
-                        .collect::<Vec<_>>();
-                    blocks.iter_mut().for_each(|block| fill(block, thread << 32 | turn));
-                    blocks.iter_mut().for_each(|block| expect(block, thread << 32 | turn));
-                }
-            });
+    at_once(1..5_u64, |thread| {
+        let mut random = Random::new(thread);
+        for turn in 0..200 {
+            let mut blocks =
+                (0..10).map(|_| heap.alloc(1 + random.index(40_000)).unwrap()).collect::<Vec<_>>();
+            blocks.iter_mut().for_each(|block| fill(block, thread << 32 | turn));
+            blocks.iter_mut().for_each(|block| expect(block, thread << 32 | turn));
         }
     });
     expect_empty(&heap);
@@ -178,7 +172,7 @@ fn what_the_store_has_no_room_for_goes_to_a_file() {
     let refused = Memory::new(&options).unwrap_err();
     assert!(matches!(refused, RegionError::BackingNeedsThreads), "{refused}");
     let memory = match Memory::new(&options.with_faults(FaultMode::Thread)) {
-        Err(RegionError::NotPermitted(error)) => return skip("a file behind a region", error),
+        Err(RegionError::NotPermitted(error)) => return skip(error),
         memory => memory.unwrap(),
     };
     let heap = Heap::new(&memory);

@@ -22,6 +22,7 @@ mod system;
 mod threads;
 
 use zfold_region::{FaultMode, Memory, MemoryOptions, MemoryStats, Region, RegionError};
+use zfold_testing::wait::{at_once, beside};
 use zfold_testing::{Random, skip, wait_for};
 
 /// Bytes of a page. A build for a system with larger ones has them in `ZFOLD_PAGE_KIB`.
@@ -68,12 +69,12 @@ fn read(region: &Region, version: u64) {
 }
 
 /// A region whose faults are resolved in this way, unless that is not permitted here.
-fn region(test: &str, bytes: usize, limit: usize, mode: FaultMode) -> Option<Region> {
+fn region(bytes: usize, limit: usize, mode: FaultMode) -> Option<Region> {
     match Region::new(bytes, &small(limit).with_faults(mode)) {
         Ok(region) => Some(region),
         Err(error @ RegionError::NotPermitted(_)) => {
             assert!(error.to_string().contains("setfacl"), "{error}");
-            skip(test, error);
+            skip(error);
             None
         }
         Err(error) => panic!("{error}"),

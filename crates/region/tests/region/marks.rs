@@ -2,14 +2,14 @@
 //! check each value that they read: merging, reclaim, compaction, huge pages, locks, other
 //! protections, forks, and writes by other ways than a thread's own.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use zfold_region::{FaultMode, Region};
 
 use super::merged::{Merging, advise, merge_process};
 use super::processes::succeeds;
-use super::{MIB, PAGE, Random, small};
+use super::{MIB, PAGE, Random, at_once, beside, small};
 
 const PAGES: usize = 2048;
 const THREADS: usize = 2;
@@ -40,12 +40,11 @@ fn write_by_call(to: &AtomicU64, value: u64) {
     }
 }
 
-/// Reads and writes this thread's numbers until `ends`; returns how often it wrote.
-fn work(region: &Region, thread: usize, seed: u64, ends: Instant) -> u64 {
+/// Reads and writes this thread's numbers until `ends`.
+fn work(region: &Region, thread: usize, seed: u64, ends: Instant) {
     let mut random = Random::new(seed);
     let first = |page: usize| number(region, page, thread).load(Ordering::Relaxed);
     let mut expected: Vec<_> = (0..PAGES).map(first).collect();
-    let mut written = 0;
     while Instant::now() < ends {
         // Passes bring pages back protected; then a while for those that merge.
         let begin = random.index(PAGES);
@@ -63,10 +62,8 @@ fn work(region: &Region, thread: usize, seed: u64, ends: Instant) -> u64 {
                 0 => write_by_call(to, expected[page]),
                 _ => to.store(expected[page], Ordering::Relaxed),
             }
-            written += 1;
         }
     }
-    written
 }
 
 /// Does one thing that could change marks of a part of a region.
@@ -135,31 +132,13 @@ pub(super) fn scenario() {
             let (page, thread) = (at / THREADS, at % THREADS);
             number(&region, page, thread).store(page as u64 / 4, Ordering::Relaxed);
         });
-        let (done, written) = (AtomicBool::new(false), AtomicU64::new(0));
         let until = Instant::now() + Duration::from_secs(2);
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..THREADS)
-                .map(|thread| {
-                    let (region, written) = (&region, &written);
-                    let seed = seed << 8 | round << 4 | thread as u64;
-                    scope.spawn(move || {
-                        let some = work(region, thread, seed, until);
-                        written.fetch_add(some, Ordering::Relaxed);
-                    })
-                })
-                .collect();
-            let (region, done) = (&region, &done);
-            scope.spawn(move || {
-                let mut random = Random::new(seed << 8 | round << 4 | 15);
-                while !done.load(Ordering::Relaxed) {
-                    disturb(region, &mut random, round % 2 == 1);
-                }
-                merge_process(false);
-            });
-            let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            done.store(true, Ordering::Relaxed);
-            ended.into_iter().for_each(|worker| worker.unwrap());
-        });
+        let seed = seed << 8 | round << 4;
+        let mut random = Random::new(seed | 15);
+        let each = |thread| work(&region, thread, seed | thread as u64, until);
+        let disturb = || disturb(&region, &mut random, round % 2 == 1);
+        beside(disturb, || at_once(0..THREADS, each));
+        merge_process(false);
         let stats = region.stats();
         dropped += stats.kept_copies_total;
         round += 1;
@@ -170,8 +149,6 @@ pub(super) fn scenario() {
 
 #[test]
 fn no_write_is_lost_whatever_happens_to_marks() {
-    let Some(_merging) = Merging::begin("no_write_is_lost_whatever_happens_to_marks") else {
-        return;
-    };
+    let Some(_merging) = Merging::begin() else { return };
     succeeds("marks");
 }

@@ -23,10 +23,10 @@ pub(super) struct Merging {
 
 impl Merging {
     /// Begins it, or says why not.
-    pub(super) fn begin(test: &str) -> Option<Self> {
+    pub(super) fn begin() -> Option<Self> {
         let at = |name: &str| PathBuf::from("/sys/kernel/mm/ksm").join(name);
         let alone = File::options().read(true).write(true).open(at("run"));
-        let alone = alone.inspect_err(|error| skip(test, format_args!("KSM: {error}"))).ok()?;
+        let alone = alone.inspect_err(|error| skip(format_args!("KSM: {error}"))).ok()?;
         flock(&alone, FlockOperation::LockExclusive).unwrap();
         let mut this = Self { before: Vec::new(), _alone: alone };
         for (name, value) in [("pages_to_scan", "5000"), ("sleep_millisecs", "0"), ("run", "1")] {
@@ -80,7 +80,7 @@ fn is_like_others(page: &[u8], number: usize) -> bool {
 /// either case each page is what was written last.
 fn no_write_is_lost(merge: impl Fn(&Region)) {
     for mode in [FaultMode::InThread, FaultMode::Thread] {
-        let Some(mut region) = super::region("merged", 8 * MIB, 2 * MIB, mode) else { continue };
+        let Some(mut region) = super::region(8 * MIB, 2 * MIB, mode) else { continue };
         let pages = region.as_mut_slice::<u8>().chunks_mut(PAGE).enumerate();
         pages.for_each(|(number, page)| fill_like_others(page, number));
         for _ in 0..4 {
@@ -110,8 +110,8 @@ fn no_write_is_lost(merge: impl Fn(&Region)) {
     }
 }
 
-fn merges(test: &str, scenario: &str) {
-    let Some(_merging) = Merging::begin(test) else { return };
+fn merges(scenario: &str) {
+    let Some(_merging) = Merging::begin() else { return };
     succeeds(scenario);
 }
 
@@ -122,7 +122,7 @@ pub(super) fn from_the_beginning() {
 
 #[test]
 fn no_write_is_lost_in_a_process_whose_memory_is_merged() {
-    merges("no_write_is_lost_in_a_process_whose_memory_is_merged", "merged from the beginning");
+    merges("merged from the beginning");
 }
 
 pub(super) fn by_the_process() {
@@ -134,7 +134,7 @@ pub(super) fn by_the_process() {
 
 #[test]
 fn no_write_is_lost_when_a_process_asks_for_merging_later() {
-    merges("no_write_is_lost_when_a_process_asks_for_merging_later", "merged by the process");
+    merges("merged by the process");
 }
 
 pub(super) fn by_advice() {
@@ -143,5 +143,5 @@ pub(super) fn by_advice() {
 
 #[test]
 fn no_write_is_lost_when_a_region_is_to_be_merged() {
-    merges("no_write_is_lost_when_a_region_is_to_be_merged", "merged by advice");
+    merges("merged by advice");
 }

@@ -3,30 +3,54 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use zfold_region::{Memory, MemoryOptions, Region, RegionError};
 
-use super::{MIB, PAGE, Random, expect, fill, marks, merged, paged_out, small};
+use super::{MIB, PAGE, Random, beside, expect, fill, marks, merged, paged_out, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
-const SCENARIOS: [(&str, fn()); 18] = [
-    ("handler before", handler_before),
-    ("not aligned", not_aligned),
-    ("no handler before", no_handler_before),
-    ("sent signal", sent_signal),
-    ("sent signal, and touch", sent_signal_and_touch),
-    ("plain handler, once", plain_handler_once),
-    ("fork", fork),
-    ("fork, and new", fork_and_new),
-    ("after drop", after_drop),
+/// A test for each line: its name, what its process does, and its exit status or the signal that
+/// ends it.
+macro_rules! scenarios {
+    ($($name:ident: $run:path, $end:expr;)*) => {
+        const SCENARIOS: &[(&str, fn())] = &[$((stringify!($name), $run)),*];
+        $(#[test] fn $name() {
+            let output = run(stringify!($name));
+            let status = output.status;
+            assert_eq!((status.code(), status.signal()), $end, "{output:?}");
+        })*
+    };
+}
+
+const RIGHT: (Option<i32>, Option<i32>) = (Some(0), None);
+/// As [`exits`] ends a process.
+const TOLD: (Option<i32>, Option<i32>) = (Some(42), None);
+const BUS: (Option<i32>, Option<i32>) = (None, Some(libc::SIGBUS));
+const SEGV: (Option<i32>, Option<i32>) = (None, Some(libc::SIGSEGV));
+
+scenarios! {
+    a_fault_of_others_goes_to_the_handler_that_was_there_before: handler_before, TOLD;
+    a_fault_that_no_page_helps_goes_to_the_handler_that_was_there_before: not_aligned, TOLD;
+    without_one_it_kills_as_it_did: no_handler_before, BUS;
+    a_signal_that_somebody_sends_goes_there_too: sent_signal, RIGHT;
+    a_signal_that_somebody_sends_takes_no_page_away: sent_signal_and_touch, RIGHT;
+    a_handler_for_one_time_is_called_once: plain_handler_once, BUS;
+    a_forked_child_that_touches_a_region_is_killed_and_never_reads_zeros: fork, RIGHT;
+    // One that lay where its parent had one was taken for that, whose threads it does not have.
+    a_forked_child_has_regions_of_its_own_where_its_parent_had_some: fork_and_new, RIGHT;
+    a_touch_after_the_drop_is_a_segmentation_fault: after_drop, SEGV;
+    eight_kibibytes_of_alternative_stack_suffice: small_stack, RIGHT;
+    a_signal_handler_may_touch_a_region: handler_touches, RIGHT;
+    a_handler_may_touch_a_region_whatever_call_it_interrupts: handler_interrupts_calls, RIGHT;
+    a_process_has_many_regions: many_regions, RIGHT;
+}
+
+/// Those that need something, or have more to be looked at.
+const OTHERS: [(&str, fn()); 5] = [
     ("store full", store_full),
-    ("small stack", small_stack),
-    ("handler touches", handler_touches),
-    ("handler interrupts calls", handler_interrupts_calls),
-    ("many regions", many_regions),
     ("merged from the beginning", merged::from_the_beginning),
     ("merged by the process", merged::by_the_process),
     ("merged by advice", merged::by_advice),
@@ -43,7 +67,8 @@ fn run(scenario: &str) -> Output {
 #[test]
 fn child() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
-    let (_, run) = SCENARIOS.iter().find(|(name, _)| *name == scenario).expect("a scenario");
+    let (_, run) =
+        SCENARIOS.iter().chain(&OTHERS).find(|(name, _)| *name == scenario).expect("a scenario");
     run();
 }
 
@@ -104,12 +129,6 @@ fn handler_before() {
     touch(at);
 }
 
-#[test]
-fn a_fault_of_others_goes_to_the_handler_that_was_there_before() {
-    let output = run("handler before");
-    assert_eq!(output.status.code(), Some(42), "{output:?}");
-}
-
 /// A fault at an address of a region that is not one of a missing page: to try again would be to
 /// wait for ever.
 fn not_aligned() {
@@ -130,24 +149,12 @@ fn not_aligned() {
     unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, libc::SIGBUS, info) };
 }
 
-#[test]
-fn a_fault_that_no_page_helps_goes_to_the_handler_that_was_there_before() {
-    let output = run("not aligned");
-    assert_eq!(output.status.code(), Some(42), "{output:?}");
-}
-
 fn no_handler_before() {
     // SAFETY: asks for the default action.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let region = paged_out(MIB);
     expect(&region.as_slice::<u8>()[..PAGE], 0, 1);
     touch(foreign());
-}
-
-#[test]
-fn without_one_it_kills_as_it_did() {
-    let output = run("no handler before");
-    assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
 
 /// Counts calls for signals that somebody sent.
@@ -180,12 +187,6 @@ fn sent_signal_and_touch() {
     expect(&region.as_slice::<u8>()[..PAGE], 0, 1);
 }
 
-#[test]
-fn a_signal_that_somebody_sends_goes_there_too() {
-    succeeds("sent signal");
-    succeeds("sent signal, and touch");
-}
-
 /// As installed by `signal()` with one use only.
 extern "C" fn plain(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     CALLED.fetch_add(1, Ordering::Relaxed);
@@ -199,12 +200,6 @@ fn plain_handler_once() {
     assert_eq!(CALLED.load(Ordering::Relaxed), 1);
     // SAFETY: same as above; the second one kills.
     unsafe { libc::raise(libc::SIGBUS) };
-}
-
-#[test]
-fn a_handler_for_one_time_is_called_once() {
-    let output = run("plain handler, once");
-    assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
 
 /// How a forked child ends that runs `child`.
@@ -254,11 +249,6 @@ fn copy(region: &Region) -> std::mem::ManuallyDrop<Region> {
     unsafe { region.read() }
 }
 
-#[test]
-fn a_forked_child_that_touches_a_region_is_killed_and_never_reads_zeros() {
-    succeeds("fork");
-}
-
 fn fork_and_new() {
     let options = MemoryOptions::new(MIB).with_capacity(2048 * MIB);
     let memory = Memory::new(&options).unwrap();
@@ -293,12 +283,6 @@ fn fork_and_new() {
     assert_eq!(status, 0);
 }
 
-/// One that lay where its parent had one was taken for that, whose threads it does not have.
-#[test]
-fn a_forked_child_has_regions_of_its_own_where_its_parent_had_some() {
-    succeeds("fork, and new");
-}
-
 fn after_drop() {
     let region = paged_out(MIB);
     let at = region.as_ptr();
@@ -306,12 +290,6 @@ fn after_drop() {
     // SAFETY: as in `fork`.
     unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     touch(at);
-}
-
-#[test]
-fn a_touch_after_the_drop_is_a_segmentation_fault() {
-    let output = run("after drop");
-    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
 }
 
 fn store_full() {
@@ -365,11 +343,6 @@ fn small_stack() {
     std::thread::scope(|scope| scope.spawn(on_thread).join().unwrap());
 }
 
-#[test]
-fn eight_kibibytes_of_alternative_stack_suffice() {
-    succeeds("small stack");
-}
-
 static SHARED: AtomicUsize = AtomicUsize::new(0);
 
 /// Touches pages of the region, too.
@@ -399,11 +372,6 @@ fn handler_touches() {
     }
 }
 
-#[test]
-fn a_signal_handler_may_touch_a_region() {
-    succeeds("handler touches");
-}
-
 fn many_regions() {
     let memory = zfold_region::Memory::new(&MemoryOptions::new(4 * MIB)).unwrap();
     let mut regions: Vec<_> = (0..1024).map(|_| memory.region(PAGE).unwrap()).collect();
@@ -415,11 +383,6 @@ fn many_regions() {
     (0..).zip(&regions).for_each(|(number, region)| expect(region.as_slice::<u8>(), number, 1));
     regions.truncate(10);
     assert!(memory.region(PAGE).is_ok());
-}
-
-#[test]
-fn a_process_has_many_regions() {
-    succeeds("many regions");
 }
 
 /// Pages of the region that the handler touches, from the first on.
@@ -453,15 +416,12 @@ fn handler_interrupts_calls() {
     REGION.store(region.as_ptr().expose_provenance(), Ordering::Relaxed);
     // SAFETY: this thread's own number.
     let target = unsafe { libc::pthread_self() };
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                // SAFETY: a thread that outlives this one.
-                unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        });
+    let signal = || {
+        // SAFETY: a thread that outlives this one.
+        unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    beside(signal, || {
         let (mut random, began, mut rounds) = (Random::new(1), Instant::now(), 0_u64);
         let enough = || TOUCHES.load(Ordering::Relaxed) > 500 * seconds;
         while began.elapsed() < Duration::from_secs(seconds) || !enough() {
@@ -486,15 +446,9 @@ fn handler_interrupts_calls() {
             }
             rounds += 1;
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let word = |page: &[u8]| u32::from_ne_bytes(page[..4].try_into().unwrap());
     let counted: u64 =
         region.as_slice::<u8>().chunks(PAGE).take(TOUCHED).map(|page| u64::from(word(page))).sum();
     assert_eq!(counted, TOUCHES.load(Ordering::Relaxed), "a touch was lost");
-}
-
-#[test]
-fn a_handler_may_touch_a_region_whatever_call_it_interrupts() {
-    succeeds("handler interrupts calls");
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zfold_region::{FaultMode, Region};
 
-use super::{MIB, PAGE, Random, expect, fill, once, read, skip, write};
+use super::{MIB, PAGE, Random, at_once, expect, fill, once, read, skip, write};
 
 /// The bits of an entry: the page is there, and protected by userfaultfd.
 const THERE: u64 = 1 << 63;
@@ -39,8 +39,8 @@ fn count(region: &Region) -> usize {
 
 /// A region of 2048 pages of which 512 are resident, most of them protected; none if this kernel
 /// cannot drop many pages by one call.
-fn protecting(test: &str, mode: FaultMode) -> Option<Region> {
-    let mut region = super::region(test, 8 * MIB, 2 * MIB, mode)?;
+fn protecting(mode: FaultMode) -> Option<Region> {
+    let mut region = super::region(8 * MIB, 2 * MIB, mode)?;
     write(&mut region, 1);
     (0..4).for_each(|_| read(&region, 1));
     let protected = count(&region);
@@ -48,7 +48,7 @@ fn protecting(test: &str, mode: FaultMode) -> Option<Region> {
     let release = release.trim();
     let version: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).collect();
     if protected == 0 && version < vec![6, 14] {
-        skip(test, format_args!("Linux {release} does not drop many pages by one call"));
+        skip(format_args!("Linux {release} does not drop many pages by one call"));
         return None;
     }
     assert!(protected > 200, "{protected} of 512, on Linux {release}");
@@ -57,7 +57,7 @@ fn protecting(test: &str, mode: FaultMode) -> Option<Region> {
 
 #[test]
 fn pages_that_nobody_writes_leave_by_being_dropped() {
-    let Some(region) = protecting("pages_that_nobody_writes_leave", FaultMode::InThread) else {
+    let Some(region) = protecting(FaultMode::InThread) else {
         return;
     };
     let before = region.stats();
@@ -75,9 +75,7 @@ fn pages_that_nobody_writes_leave_by_being_dropped() {
 #[test]
 fn what_is_written_to_protected_pages_stays() {
     for mode in [FaultMode::InThread, FaultMode::Thread] {
-        let Some(mut region) = protecting("what_is_written_to_protected_pages_stays", mode) else {
-            continue;
-        };
+        let Some(mut region) = protecting(mode) else { continue };
         let mut versions = vec![1; 2048];
         let mut random = Random::new(5);
         let write = |region: &mut Region, versions: &mut [u64], page: usize| {
@@ -112,34 +110,27 @@ fn what_is_written_to_protected_pages_stays() {
 fn no_write_is_lost_while_pages_are_dropped() {
     const THREADS: usize = 4;
     for mode in [FaultMode::InThread, FaultMode::Thread] {
-        let Some(region) = protecting("no_write_is_lost_while_pages_are_dropped", mode) else {
-            continue;
-        };
+        let Some(region) = protecting(mode) else { continue };
         let number = |page: usize, thread: usize| {
             let at = region.as_ptr().addr() + page * PAGE + thread * size_of::<AtomicU32>();
             // SAFETY: in the region, aligned, and only used as an atomic while the threads run.
             unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(at) }
         };
         let _ = region.as_ptr().expose_provenance();
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || {
-                    let mut random = Random::new(thread as u64);
-                    let first: Vec<_> = (0..2048)
-                        .map(|page| number(page, thread).load(Ordering::Relaxed))
-                        .collect();
-                    let mut added = vec![0; 2048];
-                    for _ in 0..20_000 {
-                        let page = random.below(2048) as usize;
-                        let one = number(page, thread);
-                        if random.below(16) == 0 {
-                            one.fetch_add(1, Ordering::Relaxed);
-                            added[page] += 1;
-                        }
-                        let expected = first[page].wrapping_add(added[page]);
-                        assert_eq!(one.load(Ordering::Relaxed), expected, "page {page}");
-                    }
-                });
+        at_once(0..THREADS, |thread| {
+            let mut random = Random::new(thread as u64);
+            let first: Vec<_> =
+                (0..2048).map(|page| number(page, thread).load(Ordering::Relaxed)).collect();
+            let mut added = vec![0; 2048];
+            for _ in 0..20_000 {
+                let page = random.below(2048) as usize;
+                let one = number(page, thread);
+                if random.below(16) == 0 {
+                    one.fetch_add(1, Ordering::Relaxed);
+                    added[page] += 1;
+                }
+                let expected = first[page].wrapping_add(added[page]);
+                assert_eq!(one.load(Ordering::Relaxed), expected, "page {page}");
             }
         });
     }
@@ -148,9 +139,7 @@ fn no_write_is_lost_while_pages_are_dropped() {
 /// A system call that writes to pages that are pinned, which were protected before.
 #[test]
 fn pinned_pages_can_be_written() {
-    let Some(mut region) = protecting("pinned_pages_can_be_written", FaultMode::InThread) else {
-        return;
-    };
+    let Some(mut region) = protecting(FaultMode::InThread) else { return };
     let first = protected(&region).windows(16).position(|pages| pages.iter().all(|&one| one));
     let first = first.expect("neighbours that are protected");
     let pin = region.pin(first * PAGE..(first + 16) * PAGE).unwrap();
@@ -173,8 +162,7 @@ fn pinned_pages_can_be_written() {
 /// Pages that their owner drops by `madvise` are zeros: the copy does not come back in their place.
 #[test]
 fn protected_pages_that_are_dropped_behind_our_back_are_zeros() {
-    let test = "protected_pages_that_are_dropped_behind_our_back_are_zeros";
-    let Some(region) = protecting(test, FaultMode::InThread) else { return };
+    let Some(region) = protecting(FaultMode::InThread) else { return };
     let there = protected(&region);
     // SAFETY: gives up contents of the region, which nobody else uses.
     let dropped =
@@ -189,10 +177,7 @@ fn protected_pages_that_are_dropped_behind_our_back_are_zeros() {
 /// Pages that their owner locks in memory stay until they are unlocked, as they are.
 #[test]
 fn protected_pages_that_are_locked_stay() {
-    let Some(region) = protecting("protected_pages_that_are_locked_stay", FaultMode::InThread)
-    else {
-        return;
-    };
+    let Some(region) = protecting(FaultMode::InThread) else { return };
     let first = protected(&region).windows(8).position(|pages| pages.iter().all(|&one| one));
     let first = first.expect("neighbours that are protected");
     let start = region.as_ptr().wrapping_add(first * PAGE).cast();
@@ -200,7 +185,7 @@ fn protected_pages_that_are_locked_stay() {
     // SAFETY: changes no contents.
     if unsafe { libc::mlock2(start, 8 * PAGE, libc::MLOCK_ONFAULT) } != 0 {
         let error = std::io::Error::last_os_error();
-        return skip("protected_pages_that_are_locked_stay", error);
+        return skip(error);
     }
     let busy = region.stats().busy_pages_total;
     // Again and again: a thread may be about to bring pages ahead of the reads.

@@ -167,7 +167,7 @@ fn a_page_that_cannot_be_touched_stays() {
     };
     if advise(GUARD_INSTALL) != 0 {
         let error = std::io::Error::last_os_error();
-        return zfold_testing::skip("a_page_that_cannot_be_touched_stays", error);
+        return zfold_testing::skip(error);
     }
     region.pageout(..).unwrap();
     holds(region.memory(), 255, 1);

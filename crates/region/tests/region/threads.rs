@@ -5,18 +5,16 @@ use std::os::unix::net::UnixDatagram;
 
 use zfold_region::{FaultMode, Region};
 
-use super::{MIB, PAGE, Random, expect, fill};
+use super::{MIB, PAGE, Random, at_once, expect, fill};
 
 /// A region with threads, unless that is not permitted here.
-fn region(test: &str, bytes: usize, limit: usize) -> Option<Region> {
-    super::region(test, bytes, limit, FaultMode::Thread)
+fn region(bytes: usize, limit: usize) -> Option<Region> {
+    super::region(bytes, limit, FaultMode::Thread)
 }
 
 #[test]
 fn system_calls_work_on_missing_pages() {
-    let Some(mut region) = region("system_calls_work_on_missing_pages", MIB, 2 * MIB) else {
-        return;
-    };
+    let Some(mut region) = region(MIB, 2 * MIB) else { return };
     (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     region.pageout(..).unwrap();
     let mut file = tempfile::tempfile().unwrap();
@@ -36,19 +34,13 @@ fn system_calls_work_on_missing_pages() {
 
 #[test]
 fn threads_under_a_small_limit_lose_nothing() {
-    let Some(mut region) = region("threads_under_a_small_limit_lose_nothing", 4 * MIB, MIB) else {
-        return;
-    };
-    std::thread::scope(|scope| {
-        for (seed, part) in (1..).zip(region.as_mut_slice::<u8>().chunks_mut(MIB)) {
-            scope.spawn(move || {
-                let mut random = Random::new(seed);
-                (0..).zip(part.chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, seed));
-                for _ in 0..1000 {
-                    let n = random.below(256);
-                    expect(&part[n as usize * PAGE..][..PAGE], n, seed);
-                }
-            });
+    let Some(mut region) = region(4 * MIB, MIB) else { return };
+    at_once((1..).zip(region.as_mut_slice::<u8>().chunks_mut(MIB)), |(seed, part)| {
+        let mut random = Random::new(seed);
+        (0..).zip(part.chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, seed));
+        for _ in 0..1000 {
+            let n = random.below(256);
+            expect(&part[n as usize * PAGE..][..PAGE], n, seed);
         }
     });
     assert!(region.stats().resident_pages <= 256);

@@ -265,12 +265,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cold");
         bait(&path);
-        if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
-            return zfold_testing::skip(
-                "a_file_of_another_user_is_refused",
-                "only root gives files away",
-            );
-        }
+        zfold_testing::needs!(
+            std::os::unix::fs::chown(&path, Some(65534), None).is_ok(),
+            "only root gives files away"
+        );
         for force in [false, true] {
             let refused = open(&path, force).expect_err("refused");
             let why = matches!(refused, BackingError::Exposed { why: Exposure::Owner, .. });

@@ -224,37 +224,21 @@ impl Backing for FileBacking {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::{env, process};
 
-    use zfold_testing::skip;
+    use zfold_testing::{needs, skip};
 
     use super::*;
 
     /// A folder that goes with the value.
-    struct Scratch(PathBuf);
+    struct Scratch(tempfile::TempDir);
 
     impl Scratch {
         fn new() -> Self {
-            Self::within(&env::temp_dir())
-        }
-
-        fn within(parent: &Path) -> Self {
-            static NEXT: AtomicU32 = AtomicU32::new(0);
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let folder = parent.join(format!("zfold-backing-{}-{number}", process::id()));
-            fs::create_dir(&folder).unwrap();
-            Self(folder)
+            Self(tempfile::tempdir().unwrap())
         }
 
         fn file(&self) -> PathBuf {
-            self.0.join("pages")
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
+            self.0.path().join("pages")
         }
     }
 
@@ -305,10 +289,8 @@ mod tests {
     #[test]
     fn a_file_in_memory_keeps_bytes() {
         let shared = Path::new("/dev/shm");
-        if !shared.is_dir() {
-            return skip("a_file_in_memory_keeps_bytes", "there is no /dev/shm");
-        }
-        let scratch = Scratch::within(shared);
+        needs!(shared.is_dir(), "there is no /dev/shm");
+        let scratch = Scratch(tempfile::tempdir_in(shared).unwrap());
         assert_keeps_bytes(&open(&scratch.file(), Some(1 << 20)).unwrap());
     }
 
@@ -368,7 +350,7 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let scratch = Scratch::new();
         let open = |path: &Path, len| open(path, len).unwrap_err();
-        assert!(matches!(open(&scratch.0, None), BackingError::NotAFile { .. }));
+        assert!(matches!(open(scratch.0.path(), None), BackingError::NotAFile { .. }));
         assert!(matches!(open(Path::new("/dev/null"), None), BackingError::NotAFile { .. }));
         let missing = open(&scratch.file(), None);
         assert!(missing.to_string().contains("give a length to create it"), "{missing}");
@@ -398,7 +380,7 @@ mod tests {
         let before = fs::metadata(scratch.file()).unwrap().blocks();
         match backing.discard(0, 1 << 19) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                return skip("a_discarded_range_takes_no_room", "no holes in files here");
+                return skip("no holes in files here");
             }
             result => result.unwrap(),
         }

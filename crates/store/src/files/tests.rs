@@ -18,10 +18,10 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Returns whether files can be given to another user, and says if not.
-fn can_plant(test: &str) -> bool {
+fn can_plant() -> bool {
     let can = geteuid().is_root();
     if !can {
-        zfold_testing::skip(test, "only root gives files away");
+        zfold_testing::skip("only root gives files away");
     }
     can
 }
@@ -48,9 +48,7 @@ fn links_of_this_user_are_followed_to_their_end() {
 
 #[test]
 fn a_planted_link_is_not_followed() {
-    if !can_plant("a_planted_link_is_not_followed") {
-        return;
-    }
+    zfold_testing::needs!(can_plant());
     let folder = tempfile::tempdir().expect("a folder");
     let (link, target) = (folder.path().join("link"), folder.path().join("target"));
     fs::write(&target, "precious").expect("written");
@@ -78,9 +76,7 @@ fn a_planted_link_is_not_followed() {
 
 #[test]
 fn a_planted_file_is_not_believed() {
-    if !can_plant("a_planted_file_is_not_believed") {
-        return;
-    }
+    zfold_testing::needs!(can_plant());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     fs::write(&path, "lies").expect("written");
@@ -175,7 +171,7 @@ fn no_more_can_read_a_file_than_the_one_before() {
         replace(&path, Readers::Owner, |out| out.write_all(b"new")).expect("replaced");
         assert_eq!(mode(&path), 0o600);
     }
-    if can_plant("no_more_can_read_a_file_than_the_one_before") {
+    if can_plant() {
         // Of another user, who permits more than the mask: that is not this user's wish.
         set_mode(&path, 0o666);
         lchown(&path, Some(OTHER), None).expect("given away");
@@ -188,9 +184,7 @@ fn no_more_can_read_a_file_than_the_one_before() {
 
 #[test]
 fn a_file_keeps_its_group() {
-    if !can_plant("a_file_keeps_its_group") {
-        return;
-    }
+    zfold_testing::needs!(can_plant());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     fs::write(&path, "old").expect("written");
@@ -231,7 +225,7 @@ fn what_can_be_opened_later_is_known_before() {
     let _socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     open_special(&path).expect_err("no file");
     check_special(&path).expect_err("no file");
-    if can_plant("what_can_be_opened_later_is_known_before") {
+    if can_plant() {
         let path = folder.path().join("fifo");
         let (fifo, mode) = (FileType::Fifo, Mode::from_raw_mode(0o666));
         rustix::fs::mknodat(CWD, &path, fifo, mode, 0).expect("a fifo");

@@ -6,6 +6,7 @@ use super::form::{Form, GROUP_BYTES};
 use super::table::SlotTable;
 use crate::entry::{Entry, Flag, Kind, State};
 use zfold_testing::random::mixed;
+use zfold_testing::wait::at_once;
 
 const FORMS: [Form; 2] = [Form::Wide, Form::Narrow];
 
@@ -16,20 +17,6 @@ fn entry(value: u64) -> Entry {
 /// Returns an entry whose value lies beside a narrow slot.
 fn odd(value: u64) -> Entry {
     Entry::same(value << 32 | 0x8000_0000_0000_0001)
-}
-
-#[test]
-fn slots_keep_what_was_put_in() {
-    for form in FORMS {
-        let table = SlotTable::new(10_000, form).unwrap();
-        for index in (0..10_000).step_by(3) {
-            assert_eq!(table.lock(index).replace(entry(index)), Entry::EMPTY);
-        }
-        for index in 0..10_000 {
-            let found = table.lock_present(index).map(|slot| slot.entry());
-            assert_eq!(found, (index % 3 == 0).then(|| entry(index)));
-        }
-    }
 }
 
 /// Entries of every kind replace each other, and change flags and stamp, beside a model.
@@ -152,18 +139,13 @@ fn groups_given_back_under_traffic_lose_nothing() {
         [(Form::Wide, entry as fn(u64) -> _), (Form::Narrow, entry), (Form::Narrow, odd)]
     {
         let table = SlotTable::new(4 * form.group_slots(), form).unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
-                let table = &table;
-                scope.spawn(move || {
-                    for round in 1..30_000 {
-                        // Each thread has its own slot in every group.
-                        let index = (round % 4) * form.group_slots() + thread;
-                        let put = entry(thread << 20 | round);
-                        assert_eq!(table.lock(index).replace(put), Entry::EMPTY);
-                        assert_eq!(table.lock(index).replace(Entry::EMPTY), put);
-                    }
-                });
+        at_once(0..4_u64, |thread| {
+            for round in 1..30_000 {
+                // Each thread has its own slot in every group.
+                let index = (round % 4) * form.group_slots() + thread;
+                let put = entry(thread << 20 | round);
+                assert_eq!(table.lock(index).replace(put), Entry::EMPTY);
+                assert_eq!(table.lock(index).replace(Entry::EMPTY), put);
             }
         });
         table.trim();

@@ -101,9 +101,8 @@ impl Its {
 /// A machine is saved over what it was restored from, twice; on demand it outlives a server.
 #[test]
 fn machines_of_cloud_hypervisor_are_saved_and_restored_though_a_server_is_killed() {
-    let test = "machines_of_cloud_hypervisor_are_saved_and_restored_though_a_server_is_killed";
     let names = ["ZFOLD_CLOUD_HYPERVISOR", "ZFOLD_CH_REMOTE"];
-    let Some((programs, guest)) = programs(test, names) else { return };
+    let Some((programs, guest)) = programs(names) else { return };
     let its = Its { programs, folder: tempfile::tempdir().expect("a folder") };
     let server = server();
     let mut machine = Machine::boot(&its, &guest.program);

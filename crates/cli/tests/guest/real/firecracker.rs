@@ -97,8 +97,7 @@ fn socket(said: &str) -> PathBuf {
 /// Clones read and write on their own, whatever becomes of servers; one of them sleeps twice.
 #[test]
 fn guests_of_firecracker_are_restored_and_sleep_though_servers_are_killed() {
-    let test = "guests_of_firecracker_are_restored_and_sleep_though_servers_are_killed";
-    let Some(([program], guest)) = programs(test, ["ZFOLD_FIRECRACKER"]) else { return };
+    let Some(([program], guest)) = programs(["ZFOLD_FIRECRACKER"]) else { return };
     let server = server();
     let mut first = Firecracker::boot(&program, &guest.program);
     assert_eq!(first.vmm.told(b'f'), "filled");

@@ -11,16 +11,17 @@ mod firecracker;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use zfold_testing::compiled::{Compiled, compile};
+use zfold_testing::process::Killed;
 
 use crate::common::skip;
 use crate::server::Server;
 
 /// A running VMM, and its guest's serial port.
 struct Vmm {
-    child: Child,
+    child: Killed,
     input: Box<dyn Write>,
     output: Box<dyn BufRead>,
 }
@@ -32,7 +33,7 @@ impl Vmm {
         let mut child = spawned.expect("the VMM starts");
         let input = Box::new(child.stdin.take().expect("a pipe"));
         let output = Box::new(BufReader::new(child.stdout.take().expect("a pipe")));
-        Self { child, input, output }
+        Self { child: Killed(child), input, output }
     }
 
     /// Tells the guest what to do, and returns its answer; VMMs write lines of their own between.
@@ -50,23 +51,15 @@ impl Vmm {
     }
 }
 
-impl Drop for Vmm {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Returns the programs that these variables name, and the guest; says what is missing.
-fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<([PathBuf; N], Compiled)> {
+fn programs<const N: usize>(names: [&str; N]) -> Option<([PathBuf; N], Compiled)> {
     let found = names.map(env::var_os);
     if let Some(missing) = found.iter().position(Option::is_none) {
-        skip(test, format_args!("{} names no program", names[missing]));
+        skip(format_args!("{} names no program", names[missing]));
         return None;
     }
     if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {
-        skip(test, format_args!("/dev/kvm: {error}"));
+        skip(format_args!("/dev/kvm: {error}"));
         return None;
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/real/payload.c");
@@ -76,7 +69,7 @@ fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<([PathBuf; N
     match compile(&source, &[&alone[..], &plain, &placed].concat()) {
         Ok(guest) => Some((found.map(|name| PathBuf::from(name.expect("looked at"))), guest)),
         Err(said) => {
-            skip(test, said);
+            skip(said);
             None
         }
     }

@@ -105,7 +105,7 @@ mod tests {
         let cgroup = match Cgroup::limited(64 << 20) {
             Ok(cgroup) => cgroup,
             Err(Fault::Missing(reason)) => {
-                return zfold_testing::skip("what_runs_there_ends_with_the_guard", reason);
+                return zfold_testing::skip(reason);
             }
             Err(fault) => panic!("{fault:?}"),
         };

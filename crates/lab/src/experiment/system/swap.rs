@@ -136,14 +136,14 @@ mod tests {
     }
 
     /// Turns swap on and off again, unless something is missing for it.
-    fn is_off_after(name: &str, on: impl FnOnce() -> Result<Swap, Fault>) {
+    fn is_off_after(on: impl FnOnce() -> Result<Swap, Fault>) {
         let before = swaps();
         match on() {
             Ok(swap) => {
                 assert_ne!(swaps(), before);
                 assert!(swap.gauge().bytes().is_some());
             }
-            Err(Fault::Missing(reason)) => skip(name, &reason),
+            Err(Fault::Missing(reason)) => skip(reason),
             Err(fault) => panic!("{fault:?}"),
         }
     }
@@ -153,15 +153,15 @@ mod tests {
     fn swap_is_off_with_its_guard_and_nothing_is_left() {
         let _alone = alone_with_swap();
         let before = swaps();
-        is_off_after("swap_to_zram", || Swap::to_zram(64 << 20, "lz4"));
+        is_off_after(|| Swap::to_zram(64 << 20, "lz4"));
         assert_eq!(swaps(), before);
         match tempfile::tempdir_in("/var/tmp") {
             Ok(folder) => {
-                is_off_after("swap_to_zswap", || Swap::to_zswap(64 << 20, "lzo", folder.path()));
+                is_off_after(|| Swap::to_zswap(64 << 20, "lzo", folder.path()));
                 assert_eq!(swaps(), before);
                 assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
             }
-            Err(error) => skip("swap_to_zswap", format!("no folder in /var/tmp: {error}")),
+            Err(error) => skip(format!("no folder in /var/tmp: {error}")),
         }
         match Swap::to_zram(64 << 20, "no-such-codec") {
             Err(Fault::Missing(_)) => assert_eq!(swaps(), before),

@@ -97,7 +97,7 @@ mod tests {
         let device = match Zram::add(1 << 20, "lz4") {
             Ok(device) => device,
             Err(Fault::Missing(reason)) => {
-                return zfold_testing::skip("a_device_is_removed_with_its_guard", reason);
+                return zfold_testing::skip(reason);
             }
             Err(fault) => panic!("{fault:?}"),
         };

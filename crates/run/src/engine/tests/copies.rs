@@ -8,7 +8,7 @@ fn read(memory: &Range<usize>, version: u64) {
 
 #[test]
 fn pages_that_were_only_read_are_compressed_once() {
-    let Some(world) = World::new("pages_that_were_only_read", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     read(&memory, 1);
@@ -33,7 +33,7 @@ fn pages_that_were_only_read_are_compressed_once() {
 
 #[test]
 fn pages_that_mostly_change_are_not_compared_each_time() {
-    let Some(world) = World::new("pages_that_mostly_change", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     for version in 1..8 {
         pages(&memory).for_each(|page| fill(page, version));
@@ -46,7 +46,7 @@ fn pages_that_mostly_change_are_not_compared_each_time() {
 
 #[test]
 fn copies_count_against_the_limit() {
-    let Some(world) = World::new("copies_count", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn copies_count_against_the_limit() {
 
 #[test]
 fn copies_make_room_for_pages() {
-    let Some(world) = World::new("copies_make_room", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     world.page_out(&memory);
@@ -94,7 +94,7 @@ fn copies_make_room_for_pages() {
 
 #[test]
 fn copies_of_what_is_given_up_go_with_it() {
-    let Some(world) = World::new("copies_of_what_is_given_up", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(16 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     read(&memory, 1);
@@ -117,7 +117,7 @@ fn copies_of_what_is_given_up_go_with_it() {
 
 #[test]
 fn what_is_zeros_by_now_has_no_copy() {
-    let Some(world) = World::new("what_is_zeros_by_now", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(8 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     read(&memory, 1);

@@ -14,9 +14,7 @@ use crate::limit::close::close;
 #[test]
 fn what_is_given_up_while_it_is_being_closed_stays_away() {
     const ROUNDS: usize = 200;
-    let Some(world) = World::alone("what_is_given_up_while_it_is_being_closed", 64 * MIB) else {
-        return;
-    };
+    let Some(world) = World::alone(64 * MIB) else { return };
     let (world, now, done) = (&world, &Mutex::new(0..0), &AtomicBool::new(false));
     let watched = &AtomicUsize::new(0);
     let managed = &world.engine.space(world.space);

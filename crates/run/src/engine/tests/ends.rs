@@ -77,7 +77,7 @@ fn put(at: usize, word: usize) {
 /// The kernel clears the number after the tracer has let the thread go.
 #[test]
 fn the_page_of_a_thread_number_is_there_until_the_thread_is_gone() {
-    let Some(world) = World::new("the_page_of_a_thread_number", 16 * MIB) else { return };
+    let Some(world) = World::new(16 * MIB) else { return };
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     world.page_out(&memory);
@@ -110,7 +110,7 @@ fn the_page_of_a_thread_number_is_there_until_the_thread_is_gone() {
 /// its end waits for another one.
 #[test]
 fn in_a_tree_that_is_being_ended_threads_end_without_their_pages() {
-    let Some(uffd) = uffd("in_a_tree_that_is_being_ended") else { return };
+    let Some(uffd) = uffd() else { return };
     let backing = FaultyBacking::new(MemoryBacking::new(8 << 20), Faults::default(), 1);
     let backing = Arc::new(backing);
     let pool = zfold_pool::create("ends", &PoolOptions::default().with_page_size(page_size()));
@@ -146,7 +146,7 @@ fn in_a_tree_that_is_being_ended_threads_end_without_their_pages() {
 
 #[test]
 fn a_thread_of_which_all_is_there_ends_at_once() {
-    let Some(world) = World::new("a_thread_of_which_all_is_there", 16 * MIB) else { return };
+    let Some(world) = World::new(16 * MIB) else { return };
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     put(memory.start, memory.start);
@@ -169,7 +169,7 @@ fn a_thread_of_which_all_is_there_ends_at_once() {
 /// Head, entries and the words of the mutexes each lie in a page of their own.
 #[test]
 fn robust_mutexes_of_a_thread_that_ends_are_there() {
-    let Some(world) = World::new("robust_mutexes_of_a_thread", 16 * MIB) else { return };
+    let Some(world) = World::new(16 * MIB) else { return };
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let page = |at: usize| memory.start + at * page_len();
@@ -198,9 +198,8 @@ fn robust_mutexes_of_a_thread_that_ends_are_there() {
 /// The list is the program's, and so is what it does to itself by it; nobody else waits.
 #[test]
 fn a_list_that_is_none_holds_up_nobody() {
-    const TEST: &str = "a_list_that_is_none_holds_up_nobody";
-    let Some(world) = World::new(TEST, 4096 * page_len()) else { return };
-    let Some(foreign) = uffd(TEST) else { return };
+    let Some(world) = World::new(4096 * page_len()) else { return };
+    let Some(foreign) = uffd() else { return };
     // Nobody answers for these pages.
     let foreign = Access::new(foreign);
     let theirs = sys::window(MIB);

@@ -8,7 +8,7 @@ use zfold_uffd::page::pages_in;
 
 #[test]
 fn pages_leave_and_come_back_and_the_limit_holds() {
-    let Some(world) = World::new("pages_leave_and_come_back", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     for page in pages(&memory) {
         fill(page, 1);
@@ -34,7 +34,7 @@ fn pages_leave_and_come_back_and_the_limit_holds() {
 
 #[test]
 fn pages_that_left_lately_come_back_from_the_buffer() {
-    let Some(world) = World::new("pages_that_left_lately", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(12 * MIB);
     pages(&memory).for_each(|page| fill(page, 0));
     // The hand goes in the order of addresses: what it took last is right before it. What is
@@ -52,7 +52,7 @@ fn pages_that_left_lately_come_back_from_the_buffer() {
 
 #[test]
 fn what_is_read_downwards_is_brought_along() {
-    let Some(world) = World::new("what_is_read_downwards", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let before = world.stats();
@@ -66,7 +66,7 @@ fn what_is_read_downwards_is_brought_along() {
 
 #[test]
 fn memory_never_touched_is_zeros_and_is_not_kept() {
-    let Some(world) = World::new("memory_never_touched", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(64 * MIB);
     for page in pages(&memory) {
         assert_eq!(sys::get(page), 0);
@@ -82,7 +82,7 @@ fn memory_never_touched_is_zeros_and_is_not_kept() {
 
 #[test]
 fn discarded_pages_are_zeros_wherever_they_were() {
-    let Some(world) = World::new("discarded_pages", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let half = memory.start + 2 * MIB..memory.start + 14 * MIB;
@@ -105,7 +105,7 @@ fn discarded_pages_are_zeros_wherever_they_were() {
 #[test]
 fn pages_marked_as_free_are_old_or_zeros_and_stay_accounted() {
     // What is given up stays until no thread is in a call: those of other tests may be for long.
-    let Some(world) = World::alone("pages_marked_as_free", 4 * MIB) else { return };
+    let Some(world) = World::alone(4 * MIB) else { return };
     let memory = world.map(8 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     world.discard(&memory, libc::MADV_FREE);
@@ -125,7 +125,7 @@ fn pages_marked_as_free_are_old_or_zeros_and_stay_accounted() {
 
 #[test]
 fn unmapped_memory_is_released_and_its_addresses_are_new() {
-    let Some(world) = World::new("unmapped_memory", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     for round in 1..6 {
         let memory = world.map_at(world.window.start, 16 * MIB);
         for page in pages(&memory) {
@@ -142,7 +142,7 @@ fn unmapped_memory_is_released_and_its_addresses_are_new() {
 
 #[test]
 fn a_mapping_over_another_replaces_it() {
-    let Some(world) = World::new("a_mapping_over_another", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let inner = world.map_at(memory.start + 4 * MIB, 8 * MIB);
@@ -159,7 +159,7 @@ fn a_mapping_over_another_replaces_it() {
 /// It would be moved out, and nobody would ask for it again.
 #[test]
 fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
-    let Some(world) = World::new("what_is_mapped_while_closed", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.window.start..world.window.start + 16 * page_len();
     let again = memory.start + 8 * page_len()..memory.end;
     let managed = world.engine.space(world.space);
@@ -191,7 +191,7 @@ fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
 /// Each would count, and those where nothing can be touched could never leave.
 #[test]
 fn mappings_that_are_closed_together_get_no_pages() {
-    let Some(world) = World::new("mappings_closed_together", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.window.start..world.window.start + 512 * page_len();
     assert!(sys::map(memory.start, memory.len(), false) > 0);
     for at in memory.clone().step_by(16 * page_len()) {
@@ -210,7 +210,7 @@ fn mappings_that_are_closed_together_get_no_pages() {
 /// A mapping of which pieces were mapped anew, thousands of them, is closed by one call.
 #[test]
 fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
-    let Some(world) = World::new("the_rest_of_what_is_closed", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(256 * page_len());
     pages(&memory).for_each(|page| fill(page, 1));
     world.page_out(&memory);
@@ -235,7 +235,7 @@ fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
 
 #[test]
 fn a_heap_that_grows_by_more_than_there_is_room_for_is_closed() {
-    let Some(world) = World::new("a_heap_that_grows", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.window.start..world.window.start + 8 * MIB;
     let managed = world.engine.space(world.space);
     let grow = |to: usize| {
@@ -256,7 +256,7 @@ fn a_heap_that_grows_by_more_than_there_is_room_for_is_closed() {
 
 #[test]
 fn a_mapping_that_is_gone_keeps_no_other_open() {
-    let Some(world) = World::new("a_mapping_that_is_gone", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.window.start..world.window.start + 48 * page_len();
     let gone = memory.start + 16 * page_len()..memory.start + 32 * page_len();
     assert!(sys::map(memory.start, memory.len(), true) > 0);
@@ -274,7 +274,7 @@ fn a_mapping_that_is_gone_keeps_no_other_open() {
 /// Linux 6.12 reports the length that the range had before.
 #[test]
 fn what_shrinks_while_it_moves_takes_nothing_else_along() {
-    let Some(world) = World::new("shrinks", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     number(&memory);
     let there = memory.start + 4 * MIB;
@@ -288,7 +288,7 @@ fn what_shrinks_while_it_moves_takes_nothing_else_along() {
 
 #[test]
 fn moved_memory_keeps_its_content() {
-    let Some(world) = World::new("moved_memory", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     number(&memory);
     let there = world.window.start + (1 << 31);
@@ -316,7 +316,7 @@ fn moved_memory_keeps_its_content() {
 
 #[test]
 fn read_only_pages_stay_and_leave_when_they_are_writable_again() {
-    let Some(world) = World::new("read_only_pages", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(8 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let fixed = memory.start..memory.start + MIB;
@@ -339,7 +339,7 @@ fn read_only_pages_stay_and_leave_when_they_are_writable_again() {
 
 #[test]
 fn the_kernels_own_accesses_find_their_pages() {
-    let Some(world) = World::new("the_kernels_own_accesses", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let pid = std::process::id() as i32;
@@ -355,7 +355,7 @@ fn the_kernels_own_accesses_find_their_pages() {
 
 #[test]
 fn what_is_gone_leaves_nothing() {
-    let Some(world) = World::new("what_is_gone", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(32 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     assert!(world.stats().stored_pages > (memory.len() / page_len()) as u64 / 2);
@@ -381,7 +381,7 @@ fn a_process_that_has_ended_is_not_named_as_unmanaged() {
 
 #[test]
 fn what_the_program_wants_for_itself_comes_back_and_stays() {
-    let Some(world) = World::new("what_the_program_wants_for_itself", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(12 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let own = memory.start + MIB..memory.start + 3 * MIB;
@@ -411,7 +411,7 @@ fn what_the_program_wants_for_itself_comes_back_and_stays() {
 
 #[test]
 fn a_page_out_leaves_nothing_and_loses_nothing() {
-    let Some(world) = World::new("a_page_out", 64 * MIB) else { return };
+    let Some(world) = World::new(64 * MIB) else { return };
     let memory = world.map(8 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let before = world.resident();
@@ -425,7 +425,7 @@ fn a_page_out_leaves_nothing_and_loses_nothing() {
 
 #[test]
 fn two_threads_change_their_own_parts_at_once() {
-    let Some(world) = World::new("two_threads_change", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let world = &world;
     std::thread::scope(|scope| {
         for _ in 0..2 {

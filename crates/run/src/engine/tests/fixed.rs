@@ -27,7 +27,7 @@ fn fix(memory: &Range<usize>, protection: i32) {
 #[test]
 fn memory_that_was_out_of_use_leaves_when_it_is_writable_again() {
     for protection in [libc::PROT_NONE, libc::PROT_READ] {
-        let Some(world) = World::new("memory_that_was_out_of_use", 4 * MIB) else { return };
+        let Some(world) = World::new(4 * MIB) else { return };
         let memory = world.map(12 * MIB);
         fix(&memory, protection);
         let fixed = world.resident();
@@ -44,9 +44,7 @@ fn memory_that_was_out_of_use_leaves_when_it_is_writable_again() {
 
 #[test]
 fn memory_that_was_out_of_use_leaves_when_it_is_paged_out() {
-    let Some(world) = World::new("memory_that_was_out_of_use_is_paged_out", 4 * MIB) else {
-        return;
-    };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(12 * MIB);
     fix(&memory, libc::PROT_READ);
     // From now on there is room for all of it.
@@ -62,7 +60,7 @@ fn memory_that_was_out_of_use_leaves_when_it_is_paged_out() {
 #[test]
 fn memory_that_cannot_be_written_to_leaves_while_nobody_can_change_that() {
     for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_EXEC, libc::PROT_NONE] {
-        let Some(world) = World::new("memory_that_cannot_be_written_to", 4 * MIB) else { return };
+        let Some(world) = World::new(4 * MIB) else { return };
         world.engine.space(world.space).may_protect.store(true, Ordering::Relaxed);
         let memory = world.map(12 * MIB);
         let (done, goes_on) = mpsc::channel::<()>();

@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn a_fork_waits_until_a_part_of_what_it_shares_can_be_copied() {
-    let Some(world) = World::new("fork_waits_for_room", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(7 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let before = world.resident();
@@ -38,7 +38,7 @@ fn a_fork_waits_until_a_part_of_what_it_shares_can_be_copied() {
 /// The kernel writes the number in the child before the tracer sees it, and would not sleep.
 #[test]
 fn the_page_of_a_childs_number_is_there_until_the_fork_is_over() {
-    let Some(world) = World::new("the_page_of_a_childs_number", 16 * MIB) else { return };
+    let Some(world) = World::new(16 * MIB) else { return };
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     let page_out = || world.page_out(&memory);

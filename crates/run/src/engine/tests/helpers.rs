@@ -9,8 +9,7 @@ use super::*;
 #[test]
 fn faults_wait_for_another_helper() {
     const LIMIT: usize = 8 * MIB;
-    let test = "faults_wait_for_another_helper";
-    let Some(uffd) = uffd(test) else { return };
+    let Some(uffd) = uffd() else { return };
     let number = uffd.as_fd().as_raw_fd() as u64;
     let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
     let world = World::unattached(LIMIT, Resting::Together(resting));
@@ -46,6 +45,6 @@ fn faults_wait_for_another_helper() {
     }
     world.check();
     if in_time == 0 {
-        zfold_testing::skip(test, "the machine is too busy");
+        zfold_testing::skip("the machine is too busy");
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 /// Four of five touches go to a fifth of the pages, and a quarter of all fits.
 #[test]
 fn pages_that_come_back_soon_stay() {
-    let Some(world) = World::new("pages_that_come_back_soon", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     let mut order: Vec<usize> = pages(&memory).collect();
     order.iter().for_each(|&page| fill(page, 1));

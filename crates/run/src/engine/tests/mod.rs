@@ -184,12 +184,12 @@ struct World {
 }
 
 /// Returns a descriptor for all faults, if this is permitted.
-fn uffd(test: &str) -> Option<Uffd> {
+fn uffd() -> Option<Uffd> {
     let opened = Uffd::open(Faults::All).and_then(|uffd| uffd.handshake(FEATURES).map(|()| uffd));
     match opened {
         Ok(uffd) => Some(uffd),
         Err(error) => {
-            zfold_testing::skip(test, format_args!("full userfaultfd: {error}"));
+            zfold_testing::skip(format_args!("full userfaultfd: {error}"));
             None
         }
     }
@@ -197,19 +197,19 @@ fn uffd(test: &str) -> Option<Uffd> {
 
 impl World {
     /// Returns an attached world, unless the system does not permit it.
-    fn new(test: &str, limit: usize) -> Option<Self> {
+    fn new(limit: usize) -> Option<Self> {
         let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
-        Self::attached(test, limit, Resting::Together(resting))
+        Self::attached(limit, Resting::Together(resting))
     }
 
     /// The same for a test whose threads never rest.
-    fn alone(test: &str, limit: usize) -> Option<Self> {
+    fn alone(limit: usize) -> Option<Self> {
         let resting = RESTING.write().unwrap_or_else(PoisonError::into_inner);
-        Self::attached(test, limit, Resting::Alone(resting))
+        Self::attached(limit, Resting::Alone(resting))
     }
 
-    fn attached(test: &str, limit: usize, resting: Resting) -> Option<Self> {
-        let uffd = uffd(test)?;
+    fn attached(limit: usize, resting: Resting) -> Option<Self> {
+        let uffd = uffd()?;
         let world = Self::unattached(limit, resting);
         world.attach(uffd);
         Some(world)

@@ -41,7 +41,7 @@ impl World {
 
 #[test]
 fn what_is_needed_comes_back_untouched() {
-    let Some(world) = World::new("what_is_needed_comes_back_untouched", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(3 * MIB);
     world.away(&memory, 1);
     // Other memory, and what is not the space's.
@@ -58,7 +58,7 @@ fn what_is_needed_comes_back_untouched() {
 
 #[test]
 fn what_is_needed_comes_though_other_pages_must_leave_for_it() {
-    let Some(world) = World::new("other_pages_must_leave_for_it", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(3 * MIB);
     let others = world.map(16 * MIB);
     for version in 1..4 {
@@ -76,7 +76,7 @@ fn what_is_needed_comes_though_other_pages_must_leave_for_it() {
 
 #[test]
 fn of_one_call_half_a_limit_comes_back() {
-    let Some(world) = World::new("of_one_call_half_a_limit", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(16 * MIB);
     world.away(&memory, 1);
     let before = world.stats().prefetched_total;
@@ -96,7 +96,7 @@ fn of_one_call_half_a_limit_comes_back() {
 
 #[test]
 fn what_was_needed_and_is_gone_does_not_come_back() {
-    let Some(world) = World::new("what_was_needed_and_is_gone", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     for round in 1..30 {
         let memory = world.map_at(world.window.start, 3 * MIB);
         world.away(&memory, round);

@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn pages_whose_move_is_not_reported_have_left() {
-    let Some(world) = World::new("pages_whose_move_is_not_reported", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     world.here.hides.store(true, Ordering::Relaxed);
     let memory = world.map(16 * MIB);
     // Also single ones, without neighbours.
@@ -23,7 +23,7 @@ fn pages_whose_move_is_not_reported_have_left() {
 /// The kernel may take a page that its program has given up by `MADV_FREE`, wherever it is.
 #[test]
 fn a_page_that_the_kernel_takes_from_the_staging_is_zeros() {
-    let Some(world) = World::new("a_page_that_the_kernel_takes", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     world.here.loses.store(true, Ordering::Relaxed);
     let memory = world.map(16 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
@@ -43,7 +43,7 @@ fn what_is_on_its_way_out_when_the_helper_fails_comes_back() {
 }
 
 fn comes_back(fails: fn(&Here) -> &AtomicBool) {
-    let Some(world) = World::new("what_is_on_its_way_out", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(16 * MIB);
     let first = memory.start..memory.start + 2 * MIB;
     pages(&first).for_each(|page| fill(page, 1));
@@ -64,7 +64,7 @@ fn comes_back(fails: fn(&Here) -> &AtomicBool) {
 /// Faults find pages of batches whose bytes are still being read (mover/M4).
 #[test]
 fn pages_that_are_wanted_before_they_are_read_come_back() {
-    let Some(world) = World::new("pages_that_are_wanted", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     let memory = world.map(2 * MIB);
     pages(&memory).for_each(|page| fill(page, 1));
     world.here.dawdles.store(true, Ordering::Relaxed);
@@ -94,7 +94,7 @@ fn nothing_is_filled_in_after_pages_were_lost() {
 /// Returns whether pages were lost, if this can be tested: only those that are on their way out
 /// when the helper fails.
 fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) -> bool {
-    let Some(world) = World::new("nothing_is_filled_in", 4 * MIB) else { return true };
+    let Some(world) = World::new(4 * MIB) else { return true };
     let memory = world.map(16 * MIB);
     let first = memory.start..memory.start + 8 * MIB;
     pages(&first).for_each(|page| fill(page, 1));
@@ -129,7 +129,7 @@ fn nothing_is_filled_in(fails: fn(&Here) -> &AtomicBool) -> bool {
 /// A program can touch what its helper works with, as mlockall does, and harms only itself.
 #[test]
 fn memory_of_the_helper_is_never_taken_for_the_programs() {
-    let Some(world) = World::new("memory_of_the_helper", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(32 * MIB);
     for round in 1..4 {
         pages(&memory).for_each(|page| fill(page, round));
@@ -148,7 +148,7 @@ fn memory_of_the_helper_is_never_taken_for_the_programs() {
 fn code_and_memory_that_is_only_written_leave() {
     let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     for protection in [rwx, libc::PROT_WRITE] {
-        let Some(world) = World::new("code_and_memory", 4 * MIB) else { return };
+        let Some(world) = World::new(4 * MIB) else { return };
         let memory = world.map(16 * MIB);
         let other = memory.start + 4 * MIB..memory.start + 12 * MIB;
         sys::protect_as(&other, protection);
@@ -181,7 +181,7 @@ fn code_and_memory_that_is_only_written_leave() {
 
 #[test]
 fn code_whose_move_is_not_reported_has_left() {
-    let Some(world) = World::new("code_whose_move_is_not_reported", 4 * MIB) else { return };
+    let Some(world) = World::new(4 * MIB) else { return };
     world.here.hides.store(true, Ordering::Relaxed);
     let memory = world.map(16 * MIB);
     sys::protect_as(&memory, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);

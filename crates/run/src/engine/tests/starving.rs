@@ -30,7 +30,7 @@ fn noise(page: usize) {
 
 #[test]
 fn what_finds_no_room_waits_for_one_victim_and_loses_nothing() {
-    let Some(world) = World::new("what_finds_no_room_waits", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     world.limit_store(4 * MIB);
     let memory = world.map(32 * MIB);
     std::thread::scope(|scope| {

@@ -12,11 +12,10 @@ use crate::trace::inject::Injection;
 
 #[test]
 fn programs_do_not_notice_their_helpers() {
-    const TEST: &str = "programs_do_not_notice_their_helpers";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     let mut attachments = 0;
     for program in PLAIN {
-        let Some(access) = access(TEST) else { return };
+        let Some(access) = access() else { return };
         let expected = alone(path, &[program]);
         let witness = Arc::new(Witness::greedy());
         assert_eq!(traced(path, &[program], &witness, access), expected, "{program}");
@@ -31,18 +30,15 @@ fn programs_do_not_notice_their_helpers() {
 /// Else it would have passed a small limit, or ended, before it can be asked to stop.
 #[test]
 fn a_program_is_attached_before_its_first_instruction() {
-    const TEST: &str = "a_program_is_attached_before_its_first_instruction";
-    if tracee(TEST).is_none() {
-        return;
-    }
+    needs!(tracee().is_some());
     for _ in 0..5 {
-        let Some(access) = access(TEST) else { return };
+        let Some(access) = access() else { return };
         let witness = Arc::new(Witness::greedy());
         assert_eq!(run(&Program::new("true", [""; 0]), &witness, access), Exit::Code(0));
         assert_eq!(witness.attachments(), 1, "{:?}", witness.notes());
     }
     // The shell, which has a helper already, and what it becomes.
-    let Some(access) = access(TEST) else { return };
+    let Some(access) = access() else { return };
     let witness = Arc::new(Witness::greedy());
     let program = Program::new("sh", ["-c", "exec true"]);
     assert_eq!(run(&program, &witness, access), Exit::Code(0));
@@ -52,11 +48,8 @@ fn a_program_is_attached_before_its_first_instruction() {
 /// A shell whose heap grows at its beginning.
 #[test]
 fn a_heap_that_grows_is_told_where_a_limit_is_small() {
-    const TEST: &str = "a_heap_that_grows_is_told_where_a_limit_is_small";
-    if tracee(TEST).is_none() {
-        return;
-    }
-    let Some(access) = access(TEST) else { return };
+    needs!(tracee().is_some());
+    let Some(access) = access() else { return };
     let witness = Arc::new(Witness::greedy());
     let exit = run(&Program::new("sh", ["-c", "exit 3"]), &witness, access);
     assert_eq!(exit, Exit::Code(3));
@@ -68,10 +61,9 @@ fn a_heap_that_grows_is_told_where_a_limit_is_small() {
 /// its end is received here. Else its end would be told after the next one has begun.
 #[test]
 fn a_thread_that_was_joined_is_known_no_more() {
-    const TEST: &str = "a_thread_that_was_joined_is_known_no_more";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     for is_greedy in [false, true] {
-        let Some(access) = access(TEST) else { return };
+        let Some(access) = access() else { return };
         let witness = Arc::new(if is_greedy { Witness::greedy() } else { Witness::default() });
         assert_eq!(traced(path, &["joins"], &witness, access), alone(path, &["joins"]));
         assert_eq!(witness.together.load(Ordering::Relaxed), 2, "the first and one other");
@@ -84,9 +76,8 @@ fn a_thread_that_was_joined_is_known_no_more() {
 
 #[test]
 fn a_helper_is_no_child_after_exec() {
-    const TEST: &str = "a_helper_is_no_child_after_exec";
-    let Some(path) = tracee(TEST) else { return };
-    let Some(access) = access(TEST) else { return };
+    let Some(path) = tracee() else { return };
+    let Some(access) = access() else { return };
     let witness = Arc::new(Witness::default());
     // The shell and the program, but not what that becomes.
     witness.appetite.store(2, Ordering::Relaxed);
@@ -97,14 +88,11 @@ fn a_helper_is_no_child_after_exec() {
 
 #[test]
 fn a_static_program_is_attached() {
-    const TEST: &str = "a_static_program_is_attached";
-    if tracee(TEST).is_none() {
-        return;
-    }
+    needs!(tracee().is_some());
     let Some(path) = programs().fixed.as_deref() else {
-        return skip(TEST, "there is no static C library");
+        return skip("there is no static C library");
     };
-    let Some(access) = access(TEST) else { return };
+    let Some(access) = access() else { return };
     let witness = Arc::new(Witness::greedy());
     let expected = alone(path, &["forks"]);
     assert_eq!(traced(path, &["forks"], &witness, access), expected);
@@ -116,9 +104,8 @@ fn a_static_program_is_attached() {
 
 #[test]
 fn signals_and_helpers_do_not_disturb_each_other() {
-    const TEST: &str = "signals_and_helpers_do_not_disturb_each_other";
-    let Some(path) = tracee(TEST) else { return };
-    let Some(access) = access(TEST) else { return };
+    let Some(path) = tracee() else { return };
+    let Some(access) = access() else { return };
     let expected = alone(path, &["storm"]);
     let witness = Arc::new(Witness::greedy());
     assert_eq!(traced(path, &["storm"], &witness, access), expected);
@@ -127,11 +114,8 @@ fn signals_and_helpers_do_not_disturb_each_other() {
 
 #[test]
 fn an_executable_is_free_when_its_program_has_ended() {
-    const TEST: &str = "an_executable_is_free_when_its_program_has_ended";
-    if tracee(TEST).is_none() {
-        return;
-    }
-    let Some(access) = access(TEST) else { return };
+    needs!(tracee().is_some());
+    let Some(access) = access() else { return };
     let copy = programs().folder.path().join("copy-of-true");
     let script = "i=0; while [ $i -lt 100 ]; do i=$((i + 1)); \
         cat /bin/true >\"$0\" && chmod +x \"$0\" && \"$0\" || exit 1; done";
@@ -143,9 +127,8 @@ fn an_executable_is_free_when_its_program_has_ended() {
 
 #[test]
 fn a_compiler_works_with_helpers() {
-    const TEST: &str = "a_compiler_works_with_helpers";
-    let Some(path) = tracee(TEST) else { return };
-    let Some(access) = access(TEST) else { return };
+    let Some(path) = tracee() else { return };
+    let Some(access) = access() else { return };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee.c");
     let to = programs().folder.path().join("compiled-while-attached");
     let arguments = ["-O1".into(), "-w".into(), "-pthread".into(), "-o".into()];
@@ -159,10 +142,7 @@ fn a_compiler_works_with_helpers() {
 
 #[test]
 fn a_32_bit_program_runs_unmanaged() {
-    const TEST: &str = "a_32_bit_program_runs_unmanaged";
-    if tracee(TEST).is_none() {
-        return;
-    }
+    needs!(tracee().is_some());
     let path = programs().folder.path().join("tracee32");
     let compiled = Command::new("cc")
         .args(["-m32", "-nostdlib", "-static", "-o"])
@@ -171,9 +151,8 @@ fn a_32_bit_program_runs_unmanaged() {
         .stderr(Stdio::null())
         .status();
     let runs = || Command::new(&path).status().is_ok_and(|status| status.code() == Some(23));
-    if !compiled.is_ok_and(|status| status.success()) || !runs() {
-        return skip(TEST, "32-bit programs cannot be made or run here");
-    }
+    let runs = compiled.is_ok_and(|status| status.success()) && runs();
+    needs!(runs, "32-bit programs cannot be made or run here");
     let witness = Arc::new(Witness::greedy());
     let exit = run(&Program::new(&path, [""; 0]), &witness, Access::Call);
     assert_eq!(exit, Exit::Code(23));
@@ -297,8 +276,7 @@ fn attached_when(
 
 #[test]
 fn a_blocked_call_ends_as_if_nothing_had_been() {
-    const TEST: &str = "a_blocked_call_ends_as_if_nothing_had_been";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     for (how, calls) in BLOCKING {
         let expected = alone(path, &["blocked", how, "200"]);
         // On a busy machine the test may come too late, and gives itself more time.
@@ -306,12 +284,10 @@ fn a_blocked_call_ends_as_if_nothing_had_been() {
             let (arguments, file) = redirected(path, &["blocked", how, &window_ms.to_string()]);
             let program = Program::new("sh", arguments);
             let exit =
-                attached_when(&program, access(TEST)?, |pid| is_there(pid, how, calls), |_, _| {});
+                attached_when(&program, access()?, |pid| is_there(pid, how, calls), |_, _| {});
             Some((exit?, fs::read_to_string(file).expect("its output")))
         });
-        if access(TEST).is_none() {
-            return;
-        }
+        needs!(access().is_some());
         assert_eq!(attempt, Some(expected), "{how}");
     }
 }
@@ -320,10 +296,7 @@ fn a_blocked_call_ends_as_if_nothing_had_been() {
 /// then: the calls were made with an instruction that was gone.
 #[test]
 fn calls_in_a_thread_in_its_helpers_page_do_without_that_page() {
-    const TEST: &str = "calls_in_a_thread_in_its_helpers_page_do_without_that_page";
-    if !may_trace() {
-        return skip(TEST, "processes may not be traced here");
-    }
+    needs!(may_trace(), "processes may not be traced here");
     // A thread of its own, with which what it traces ends.
     let calls = thread::spawn(|| {
         let (bell, mut queue) = (process::start_bell().expect("a child"), Queue::new());
@@ -354,9 +327,8 @@ fn calls_in_a_thread_in_its_helpers_page_do_without_that_page() {
 /// The child is asked first, since it is not the one that waits (T8).
 #[test]
 fn a_space_is_attached_when_a_child_of_vfork_has_left_it() {
-    const TEST: &str = "a_space_is_attached_when_a_child_of_vfork_has_left_it";
-    let Some(path) = tracee(TEST) else { return };
-    let Some(access) = access(TEST) else { return };
+    let Some(path) = tracee() else { return };
+    let Some(access) = access() else { return };
     let (arguments, file) = redirected(path, &["filtered-after-vfork"]);
     let program = Program::new("sh", arguments);
     let ready = |pid| is_there(pid, "vfork", &[forms::VFORK]);
@@ -395,11 +367,10 @@ fn disturb(witness: &Witness, handle: &Handle, ended: &AtomicBool) -> usize {
 /// None of its threads is in a call meanwhile, or in user code.
 #[test]
 fn programs_do_not_notice_that_they_stood_still() {
-    const TEST: &str = "programs_do_not_notice_that_they_stood_still";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     let mut stood = 0;
     for program in PLAIN {
-        let Some(access) = access(TEST) else { return };
+        let Some(access) = access() else { return };
         let expected = alone(path, &[program]);
         let (arguments, file) = redirected(path, &[program]);
         let witness = Arc::new(Witness::greedy());

@@ -9,10 +9,7 @@ fn shell(script: &str) -> Exit {
 
 #[test]
 fn exits_are_those_of_the_program() {
-    const TEST: &str = "exits_are_those_of_the_program";
-    if !may_trace() {
-        return skip(TEST, "processes may not be traced here");
-    }
+    needs!(may_trace(), "processes may not be traced here");
     assert_eq!(shell("exit 0"), Exit::Code(0));
     assert_eq!(shell("exit 7"), Exit::Code(7));
     assert_eq!(shell("kill -9 $$"), Exit::Signal { number: 9, core: false });
@@ -27,10 +24,7 @@ fn exits_are_those_of_the_program() {
 
 #[test]
 fn a_program_starts_where_and_with_what_it_is_told() {
-    const TEST: &str = "a_program_starts_where_and_with_what_it_is_told";
-    if !may_trace() {
-        return skip(TEST, "processes may not be traced here");
-    }
+    needs!(may_trace(), "processes may not be traced here");
     let mut program = Program::new("sh", ["-c", "test \"$(pwd) $A $B\" = '/usr 1 '"]);
     program.directory = Some("/usr".into());
     program.environment.retain(|(name, _)| name == "PATH");
@@ -56,7 +50,7 @@ pub(super) const PLAIN: [&str; 12] = [
 
 #[test]
 fn programs_behave_as_without() {
-    let Some(path) = tracee("programs_behave_as_without") else { return };
+    let Some(path) = tracee() else { return };
     for program in PLAIN.into_iter().chain(["storm"]) {
         let expected = alone(path, &[program]);
         let witness = Arc::new(Witness::default());
@@ -66,7 +60,7 @@ fn programs_behave_as_without() {
 
 #[test]
 fn a_compiler_works() {
-    let Some(path) = tracee("a_compiler_works") else { return };
+    let Some(path) = tracee() else { return };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee.c");
     let to = programs().folder.path().join("compiled-while-traced");
     let arguments = ["-O1".into(), "-w".into(), "-pthread".into(), "-o".into()];
@@ -80,9 +74,7 @@ fn a_compiler_works() {
 fn the_end_of_the_tracer_is_that_of_the_tree() {
     const TEST: &str = "the_end_of_the_tracer_is_that_of_the_tree";
     const CHILD: &str = "ZFOLD_TEST_AS_TRACER";
-    if !may_trace() {
-        return skip(TEST, "processes may not be traced here");
-    }
+    needs!(may_trace(), "processes may not be traced here");
     if std::env::var_os(CHILD).is_some() {
         let script = "sleep 1000 & (setsid sleep 1000 & echo pid $!); echo pid $!; echo pid $$; \
             echo end; wait";
@@ -118,10 +110,7 @@ fn the_end_of_the_tracer_is_that_of_the_tree() {
 
 #[test]
 fn ending_the_tree_says_why() {
-    const TEST: &str = "ending_the_tree_says_why";
-    if !may_trace() {
-        return skip(TEST, "processes may not be traced here");
-    }
+    needs!(may_trace(), "processes may not be traced here");
     let handle = Arc::new(Handle::default());
     let _watchdog = Watchdog::new(&handle);
     let from_elsewhere = Arc::clone(&handle);

@@ -19,7 +19,7 @@ use super::begin::{NotFollowed, trace, trace_running};
 use super::*;
 use crate::link::Tracing as _;
 use witness::Witness;
-use zfold_testing::skip;
+use zfold_testing::{needs, skip};
 
 /// Longer than any of these programs takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -62,21 +62,21 @@ fn may_trace() -> bool {
 }
 
 /// The path of the programs, unless the test has to be skipped.
-fn tracee(test: &str) -> Option<&'static Path> {
+fn tracee() -> Option<&'static Path> {
     if !may_trace() {
-        skip(test, "processes may not be traced here");
+        skip("processes may not be traced here");
         return None;
     }
     let compiled = programs().compiled.as_deref();
     if compiled.is_none() {
-        skip(test, "there is no C compiler `cc`");
+        skip("there is no C compiler `cc`");
     }
     compiled
 }
 
 /// The way to userfaultfd, unless the test has to be skipped.
-fn access(test: &str) -> Option<Access> {
-    crate::access().map_err(|error| skip(test, error)).ok()
+fn access() -> Option<Access> {
+    crate::access().map_err(skip).ok()
 }
 
 /// Ends the tree if it hangs.
@@ -170,10 +170,7 @@ fn traced(
 /// A helper may be killed by another process, and be asked to end when it is on its way already.
 #[test]
 fn a_process_that_stops_on_its_way_to_its_end_is_not_waited_for_in_vain() {
-    const TEST: &str = "a_process_that_stops_on_its_way_to_its_end_is_not_waited_for_in_vain";
-    if !may_trace() {
-        return skip(TEST, "processes may not be traced here");
-    }
+    needs!(may_trace(), "processes may not be traced here");
     let (tell, told) = mpsc::channel();
     // A thread of its own, with which what it traces ends.
     thread::spawn(move || {

@@ -84,18 +84,15 @@ fn blocking(
 
 #[test]
 fn a_call_that_blocks_already_ends_as_if_nothing_had_been() {
-    const TEST: &str = "a_call_that_blocks_already_ends_as_if_nothing_had_been";
-    let Some(path) = tracee(TEST) else { return };
-    if access(TEST).is_none() {
-        return;
-    }
+    let Some(path) = tracee() else { return };
+    needs!(access().is_some());
     for (how, calls, (status, printed)) in blocking(path) {
         // On a busy machine the test may come too late, and gives itself more time.
         let attempt = [200, 400, 800, 1600, 3200, 6400].iter().find_map(|window_ms| {
             let witness = Arc::new(Witness::greedy());
             let ready = |pid| is_there(pid, how, calls);
             let arguments = ["blocked", how, &window_ms.to_string()];
-            let met = met_when(&arguments, &witness, access(TEST)?, ready, |running| running);
+            let met = met_when(&arguments, &witness, access()?, ready, |running| running);
             let refused = |note: &Note| matches!(note, Note::Refused(..));
             assert!(!witness.notes().iter().any(refused), "{how}: {:?}", witness.notes());
             // A helper may come too late, for one whose child it has to wait for.
@@ -108,14 +105,13 @@ fn a_call_that_blocks_already_ends_as_if_nothing_had_been() {
 
 #[test]
 fn programs_do_not_notice_when_they_are_caught() {
-    const TEST: &str = "programs_do_not_notice_when_they_are_caught";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     let (mut caught, mut attachments) = (0, 0);
     // A shell has what it starts beside itself ignore some signals, of which one tells.
     for program in PLAIN.into_iter().filter(|program| *program != "descriptors") {
         let (exit, printed) = alone(path, &[program]);
         for micros in [0, 1000, 10_000] {
-            let Some(access) = access(TEST) else { return };
+            let Some(access) = access() else { return };
             let witness = Arc::new(Witness::greedy());
             let ready = |_| {
                 thread::sleep(Duration::from_micros(micros));
@@ -145,8 +141,7 @@ fn programs_do_not_notice_when_they_are_caught() {
 /// Another process has the number by now.
 #[test]
 fn a_program_that_is_refused_is_as_before() {
-    const TEST: &str = "a_program_that_is_refused_is_as_before";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     for (how, calls, (status, printed)) in blocking(path) {
         let attempt = [200, 400, 800, 1600, 3200, 6400].iter().find_map(|window_ms| {
             let ready = |pid| is_there(pid, how, calls);
@@ -170,8 +165,7 @@ fn a_program_that_is_refused_is_as_before() {
 /// go on as before does not: the program stops for nothing until its end.
 #[test]
 fn a_program_that_was_not_changed_is_let_through_no_filter_of_its_own() {
-    const TEST: &str = "a_program_that_was_not_changed_is_let_through_no_filter_of_its_own";
-    let Some(path) = tracee(TEST) else { return };
+    let Some(path) = tracee() else { return };
     let found = [100, 800, 6400].iter().find_map(|window_ms| {
         let mut program = Command::new(path);
         program.args(["asks-in-vain", &window_ms.to_string()]).stdout(Stdio::piped());

@@ -12,6 +12,7 @@ use crate::memory::arena::Arena;
 use crate::memory::source::{HeapPages, HookedPages, PageSource};
 use crate::options::{Allocator, KernelRules, Locking, PoolOptions};
 use crate::units::{PageCount, PageSize};
+use zfold_testing::wait_until;
 
 thread_local! {
     /// The CPU that this thread pretends to run on, and how far it moves with every look.
@@ -162,12 +163,9 @@ fn a_layout_worker_optimises_what_waits() {
     let pool = sharded(1, PAGES, Upkeep::Workers);
     let handles: Vec<_> = (0..300).map(|_| insert_on(&pool, 0, &[1; 1200])).collect();
     handles.iter().step_by(3).for_each(|&handle| pool.free(handle).unwrap());
-    let start = std::time::Instant::now();
-    let waits = |pool: &Sharded<Z3fold>| pool.shards[0].0.lock().unwrap().core.optimise_due();
-    while waits(&pool) {
-        assert!(start.elapsed().as_secs() < 60, "the worker overlooked what waits");
-        std::thread::yield_now();
-    }
+    wait_until("the worker has done what waits", || {
+        !pool.shards[0].0.lock().unwrap().core.optimise_due()
+    });
     pool.check();
 }
 

@@ -97,9 +97,7 @@ echo "$PPID"
 
 #[test]
 fn nothing_stays_of_what_was_tried_before_the_start() {
-    if !can_manage("nothing_stays_of_what_was_tried_before_the_start") {
-        return;
-    }
+    needs!(can_manage());
     let mut run = command(&["run", "--limit", "64MiB", "--", "sh", "-c", CHILDREN]);
     let output = run.output().expect("it starts");
     let (children, said) = (text(&output.stdout), text(&output.stderr));

@@ -11,27 +11,26 @@
 //! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
 //!    in the table. The child's core, which no other thread knows yet, is locked under it, and
 //!    stays locked until the child has its pages.
-//! 4. leaves: the list of spaces (and under it their table), keys, swap cache, what is charged for
-//!    a space, kept pages, the queues of the evictor, the watcher and the prefetcher, and which
-//!    process is ended for want of room
+//! 4. leaves: all others, such as a space's box, the keys, the swap cache and the queues here
 //!
-//! Which threads wait for which:
+//! Who works, and who waits for whom:
 //!
-//! - The tracer never waits: it takes only 3 and 4, and the lock of a core if it is free. Work that
-//!   needs more is left to the watcher or the evictor, and the thread stays stopped meanwhile.
-//! - The evictor waits for the helper under the lock of a core: the helper then makes calls that
-//!   touch only its own pages. It waits without that lock when the helper makes shared pages the
-//!   space's own, which may need readers. If a user stops a helper, the tracer continues it.
-//! - Compressing helper threads wait for the lock of a core; the evictor waits for them a moment at
-//!   a time when nothing else is left to free.
-//! - Readers and the watcher wait for the lock of a core. A fault that cannot be answered now is
-//!   left to the evictor (no room) or the watcher (a change in progress).
-//! - The prefetcher waits for the lock of a core, and now and then for a moment; no thread waits
-//!   for it.
-//! - The program waits for readers, evictor and watcher.
-//!
-//! So every chain ends at the tracer or at the helper. A space that is lost (its helper died) is
-//! dead: no thread waits for anything there.
+//! - B1: a thread that reads a fault puts it in the box of its space, and when it has let the core
+//!   go, answers what it finds there until that is nothing. So none is left, and nobody is called.
+//! - B2: a thread that lets a core go has its changes charged, and releases keys that were given up
+//!   ([`Held`](crate::spaces::managed::Held)).
+//! - B3: a fault without room waits for the evictor, which gives back what all spaces share. One
+//!   that meets a change waits for the watcher, which tries it again after a while: nothing reports
+//!   that a change is over.
+//! - B4: the tracer waits for nobody. It takes 3, 4, and the lock of a core if that is free, and
+//!   answers no fault. What it asks for may take long: pages leave by the evictor, what is needed
+//!   comes by the prefetcher, which may wait for a disk, and the watcher does all else.
+//! - B5: the evictor waits for the helper under the lock of a core: the helper then makes calls
+//!   that touch only its own pages. When these make shared pages the space's own, it waits without
+//!   that lock. If a user stops a helper, the tracer continues it.
+//! - B6: any other thread waits for the lock of a core, or, the evictor and the prefetcher, for a
+//!   moment. So every chain ends at the tracer or at the helper. In a space that is lost (its
+//!   helper died), which is dead, no thread waits for anything.
 
 use std::collections::VecDeque;
 use std::io;

@@ -4,12 +4,10 @@
 //! | --- | --- |
 //! | `swap_cache` | pages that left last, uncompressed |
 //! | `storing` | how they get to the store |
-//! | `keys` | which keys of the store are in use |
 //! | `copies` | what the store keeps of pages that came back |
 //! | `starving` | pages that found no room, and the process that ends for that |
 
 pub(crate) mod copies;
-pub(crate) mod keys;
 pub(crate) mod starving;
 pub(crate) mod storing;
 pub(crate) mod swap_cache;
@@ -21,15 +19,12 @@ use std::sync::{Arc, Mutex};
 use zfold_store::{Digests, Store};
 
 use crate::cold::copies::Copies;
-use crate::cold::keys::Keys;
 use crate::cold::starving::Starving;
 use crate::cold::swap_cache::SwapCache;
-use crate::core::pages::{Key, PAYLOADS, Page};
-use crate::core::ranges::PageNo;
 use crate::figures::Counters;
 use crate::spaces::books::Books;
 use crate::spaces::budget::Budget;
-use crate::spaces::managed::lock;
+use crate::spaces::keys::Stock;
 use zfold_uffd::page::pages_in;
 
 /// The parts of the limit that the swap cache takes: where there is room, and where it is tight.
@@ -43,9 +38,9 @@ pub(crate) struct Cold {
     books: Arc<Books>,
     counters: Arc<Counters>,
     pub store: Arc<Store>,
+    pub stock: Arc<Stock>,
     /// What was stored under each key.
     digests: Digests,
-    pub keys: Mutex<Keys>,
     pub copies: Copies,
     pub swap_cache: Mutex<SwapCache>,
     /// Pages that found no room, and the process that is ended for that.
@@ -58,19 +53,19 @@ impl Cold {
     /// # Errors
     /// The store has no room for a page, or the system no memory.
     pub(crate) fn new(
-        store: Arc<Store>,
+        stock: Arc<Stock>,
         books: Arc<Books>,
         budget: Arc<Budget>,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
-        let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
+        let keys = NonZero::new(stock.keys().count().into());
         Ok(Self {
             budget,
             books,
             counters,
-            digests: Digests::new(NonZero::new(keys.into()).ok_or(io::ErrorKind::InvalidInput)?)?,
-            store,
-            keys: Mutex::new(Keys::new(keys)),
+            digests: Digests::new(keys.ok_or(io::ErrorKind::InvalidInput)?)?,
+            store: Arc::clone(&stock.store),
+            stock,
             copies: Copies::default(),
             swap_cache: Mutex::default(),
             starving: Mutex::default(),
@@ -87,33 +82,6 @@ impl Cold {
     pub(crate) fn swap_cache_max(&self) -> usize {
         let part = SWAP_CACHE[usize::from(self.budget.is_tight())];
         (self.budget.limit() / part).min(pages_in(4 << 20))
-    }
-
-    /// Releases keys and slots named by states that were taken out of a space (space/S3).
-    ///
-    /// # Cost
-    /// A free in the store for each key that no other space names.
-    pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
-        let keys = pages.iter().filter_map(|(_, state)| match state {
-            Page::Stored(key) => Some(*key),
-            _ => None,
-        });
-        self.release_keys(keys);
-    }
-
-    /// Releases keys.
-    pub(crate) fn release_keys(&self, keys: impl Iterator<Item = Key>) {
-        let last: Vec<Key> = {
-            let mut of = None;
-            keys.filter(|&key| of.get_or_insert_with(|| lock(&self.keys)).release(key)).collect()
-        };
-        for &key in &last {
-            self.store.invalidate(u64::from(key));
-        }
-        if !last.is_empty() {
-            let mut keys = lock(&self.keys);
-            last.into_iter().for_each(|key| keys.put_back(key));
-        }
     }
 
     /// Returns the remedy for a store that takes no more pages.

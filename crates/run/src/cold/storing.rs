@@ -16,7 +16,7 @@ use crate::cold::Cold;
 use crate::cold::swap_cache::Batch;
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::PageNo;
-use crate::core::space::{Released, Space};
+use crate::core::space::Space;
 use crate::link::SpaceId;
 use crate::spaces::managed::{Held, Managed, lock};
 use zfold_uffd::page::is_zero;
@@ -84,19 +84,15 @@ impl Cold {
             let put = match self.put(batch, &live, &twins, false, drop_copies) {
                 Ok(put) => put,
                 Err(error) => {
-                    self.release_keys(twins.into_values());
+                    self.stock.release(twins.into_values());
                     return Err(self.cannot_store(error));
                 }
             };
             // The others were taken in vain.
             let shared = live.iter().zip(&put).filter(|(_, put)| matches!(put, Put::Shared(_)));
             shared.for_each(|(live, _)| _ = twins.remove(&live.at));
-            let mut released = Released::new();
-            let mut space = managed.lock();
-            let unused = self.settle(batch, &live, &put, &mut space, &mut released);
-            drop(space);
-            self.release(&released);
-            self.release_keys(unused.into_iter().chain(twins.into_values()));
+            let unused = self.settle(batch, &live, &put, &mut managed.lock());
+            self.stock.release(unused.into_iter().chain(twins.into_values()));
         }
     }
 
@@ -114,7 +110,7 @@ impl Cold {
                 if !twins.contains_key(&at)
                     && let Page::Stored(key) = space.page(batch.owner(at))
                 {
-                    lock(&self.keys).share(key);
+                    self.stock.keys().share(key);
                     twins.insert(at, key);
                 }
             }
@@ -145,41 +141,29 @@ impl Cold {
                 let twins = BTreeMap::new();
                 let put = self.put(batch, &live, &twins, true, drop_copies);
                 let put = put.map_err(|error| self.cannot_store(error))?;
-                let mut released = Released::new();
-                let unused = self.settle(batch, &live, &put, space, &mut released);
-                self.release(&released);
-                self.release_keys(unused.into_iter());
+                let unused = self.settle(batch, &live, &put, space);
+                self.stock.release(unused.into_iter().chain(space.take_free()));
             }
         }
         Ok(())
     }
 
     /// Records where the store has the pages of a batch; a page whose copy was to be kept and is
-    /// gone stays live. Adds copies that are obsolete to `released`, and returns keys that are not
-    /// used.
-    fn settle(
-        &self,
-        batch: &Batch,
-        live: &[Live],
-        put: &[Put],
-        space: &mut Space,
-        released: &mut Released,
-    ) -> Vec<Key> {
+    /// gone stays live. Returns keys that are not used.
+    fn settle(&self, batch: &Batch, live: &[Live], put: &[Put], space: &mut Space) -> Vec<Key> {
         let mut unused = Vec::new();
         let (mut stored, mut kept, mut zeros) = (0, 0, 0);
         for (&Live { at, .. }, &put) in live.iter().zip(put) {
             let (page, slot): (PageNo, _) = (batch.owner(at), batch.slot(at));
             match put {
                 Put::Zeros if space.holds(page, slot) => {
-                    space.emptied(page, released);
+                    space.emptied(page);
                     zeros += 1;
                 }
                 Put::Zeros => {}
                 Put::Kept(key) => kept += u64::from(space.kept(page, slot, key)),
-                Put::New(key) if space.stored(page, slot, key, released) => {
-                    stored += 1;
-                }
-                Put::Shared(key) if space.stored(page, slot, key, released) => kept += 1,
+                Put::New(key) if space.stored(page, slot, key) => stored += 1,
+                Put::Shared(key) if space.stored(page, slot, key) => kept += 1,
                 Put::New(key) | Put::Shared(key) => unused.push(key),
             }
         }
@@ -221,7 +205,7 @@ impl Cold {
         let wanted = looked.iter().filter(|looked| looked.is_err()).count();
         let mut keys: Vec<Key> = Vec::with_capacity(wanted);
         loop {
-            let mut of = lock(&self.keys);
+            let mut of = self.stock.keys();
             keys.extend((keys.len()..wanted).map_while(|_| of.take()));
             drop(of);
             if keys.len() == wanted || !drop_copies() {
@@ -239,7 +223,8 @@ impl Cold {
             self.digests.set(u64::from(key), digest);
             Ok(Put::New(key))
         });
-        put.collect::<Result<_, StoreError>>().inspect_err(|_| self.release_keys(keys.into_iter()))
+        put.collect::<Result<_, StoreError>>()
+            .inspect_err(|_| drop(self.stock.release(keys.into_iter())))
     }
 
     /// Returns why a page cannot be stored, and the remedy.
@@ -300,19 +285,16 @@ impl Cold {
             }
             let space = if waits { Some(managed.lock()) } else { managed.try_lock() };
             let Some(mut space) = space else { continue };
-            let mut released = Released::new();
-            left -= space.take_copies(&(0..PageNo::MAX), left, &mut released);
-            drop(space);
-            self.release(&released);
+            left -= space.take_copies(&(0..PageNo::MAX), left);
         }
         most - left
     }
 
     /// The same for one space.
     fn drop_copies_of(&self, space: &mut Space, most: usize) -> usize {
-        let mut released = Released::new();
-        let taken = space.take_copies(&(0..PageNo::MAX), most, &mut released);
-        self.release(&released);
+        let taken = space.take_copies(&(0..PageNo::MAX), most);
+        // At once: there is to be room before the lock is free.
+        self.stock.release(space.take_free());
         taken
     }
 }

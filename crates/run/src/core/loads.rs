@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::vec::Drain;
 
 use super::pages::{Key, SlotNo};
 use super::ranges::{PageNo, Pages};
@@ -87,7 +88,8 @@ impl Iterator for Runs {
     }
 }
 
-/// Loads in progress, and keys that are no longer named but that these loads may read (space/S8).
+/// Loads in progress, and keys that are no longer named: those that these loads may read
+/// (space/S8), and the others.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     /// The number of the next load, and the numbers of loads in progress.
@@ -95,7 +97,8 @@ pub(crate) struct Loading {
     begun: Vec<u64>,
     /// Keys, each with the number of the load that was next when it was given up, which does not
     /// read it.
-    parked: VecDeque<(u64, PageNo, Key)>,
+    parked: VecDeque<(u64, Key)>,
+    free: Vec<Key>,
 }
 
 impl Loading {
@@ -107,22 +110,26 @@ impl Loading {
         number
     }
 
-    /// Ends a load; returns the keys that no load reads any longer, with their pages.
-    pub(crate) fn end(&mut self, number: u64) -> impl Iterator<Item = (PageNo, Key)> {
+    /// Ends a load.
+    pub(crate) fn end(&mut self, number: u64) {
         self.begun.retain(|&other| other != number);
         let oldest = self.begun.iter().min().copied().unwrap_or(u64::MAX);
-        let free = self.parked.iter().take_while(|(before, ..)| *before <= oldest).count();
-        self.parked.drain(..free).map(|(_, page, key)| (page, key))
+        let free = self.parked.iter().take_while(|(before, _)| *before <= oldest).count();
+        self.free.extend(self.parked.drain(..free).map(|(_, key)| key));
     }
 
-    /// Returns whether no load is in progress.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.begun.is_empty()
+    /// Records that a key is no longer named.
+    pub(crate) fn give_up(&mut self, key: Key) {
+        if self.begun.is_empty() {
+            self.free.push(key);
+        } else {
+            self.parked.push_back((self.next, key));
+        }
     }
 
-    /// Holds back a key that a load may be reading.
-    pub(crate) fn park(&mut self, page: PageNo, key: Key) {
-        self.parked.push_back((self.next, page, key));
+    /// Takes out the keys that were given up and that no load reads.
+    pub(crate) fn take_free(&mut self) -> Drain<'_, Key> {
+        self.free.drain(..)
     }
 }
 
@@ -133,15 +140,18 @@ mod tests {
     #[test]
     fn a_key_is_free_when_all_loads_have_ended_that_may_read_it() {
         let mut loading = Loading::default();
-        assert!(loading.is_idle());
+        loading.give_up(10);
+        assert!(loading.take_free().eq([10]), "nothing is being loaded");
         let (a, b) = (loading.begin(), loading.begin());
-        loading.park(1, 11);
+        loading.give_up(11);
         let c = loading.begin();
-        loading.park(2, 12);
-        assert_eq!(loading.end(b).count(), 0, "the first one goes on");
-        assert!(loading.end(a).eq([(1, 11)]), "the third began later");
-        assert!(!loading.is_idle());
-        assert!(loading.end(c).eq([(2, 12)]) && loading.is_idle());
+        loading.give_up(12);
+        loading.end(b);
+        assert_eq!(loading.take_free().count(), 0, "the first one goes on");
+        loading.end(a);
+        assert!(loading.take_free().eq([11]), "the third began later");
+        loading.end(c);
+        assert!(loading.take_free().eq([12]));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use zfold_uffd::policy::{Clock, Haste};
 use super::loads::Loads;
 use super::pages::{Key, Page, SlotNo};
 use super::ranges::{PageNo, Pages, Ranges};
-use super::space::{Answer, Released, Space};
+use super::space::{Answer, Space};
 
 /// Pages of the address space.
 const PAGES: usize = 24;
@@ -142,12 +142,10 @@ impl World {
         !self.queue.is_empty() && !self.breaks_order
     }
 
-    fn release(&mut self, released: Released) {
-        for (_, state) in released {
-            if let Page::Stored(key) = state {
-                assert!(self.store.remove(&key).is_some(), "S3: key {key} is released twice");
-                self.free.push(key);
-            }
+    fn release(&mut self) {
+        for key in self.space.take_free() {
+            assert!(self.store.remove(&key).is_some(), "S3: key {key} is released twice");
+            self.free.push(key);
         }
     }
 
@@ -163,17 +161,17 @@ impl World {
 
     fn read(&mut self) {
         let Some(message) = self.queue.pop_front() else { return };
-        let released = match message {
+        match message {
             Message::Unmapped(pages) => self.space.unmapped(&pages),
             Message::Moved(from, to) => self.space.moved(&from, to, |slot, page| {
                 self.cache.get_mut(&slot).expect("named by a state").1 = page;
             }),
             Message::Discarded(pages) => {
                 self.zaps.push_back(pages.clone());
-                self.space.doomed(&pages)
+                self.space.doomed(&pages);
             }
-        };
-        self.release(released);
+        }
+        self.release();
         if self.queue.is_empty() {
             self.space.set_moving(None);
         }
@@ -233,9 +231,8 @@ impl World {
             let mapped = world.kernel.get_mut(&page).expect("asked for");
             assert!(mapped.content.is_none());
             mapped.content = Some(content);
-            let mut released = Released::new();
-            world.space.filled(page, &(page..page + 1), true, &mut released);
-            world.release(released);
+            world.space.filled(page, &(page..page + 1), true);
+            world.release();
         };
         match answer {
             Answer::Check | Answer::Zero(_) => fill(self, page, 0),
@@ -281,9 +278,8 @@ impl World {
             let content = self.kernel.get_mut(&page).and_then(|mapped| mapped.content.take());
             match content {
                 None | Some(0) => {
-                    let mut released = Released::new();
-                    self.space.emptied(page, &mut released);
-                    self.release(released);
+                    self.space.emptied(page);
+                    self.release();
                 }
                 Some(content) => {
                     self.next += 1;

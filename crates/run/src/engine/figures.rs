@@ -28,7 +28,7 @@ impl Engine {
         let [locked_bytes, protected_bytes, left_open_bytes, ..] = now;
         let [.., shared_bytes, file_bytes, page_table_bytes] = now;
         let stored_bytes = self.store().held_bytes();
-        let stored_pages = lock(&self.shared.cold.keys).used() as u64;
+        let stored_pages = self.shared.cold.stock.keys().used() as u64;
         let unmanaged_total = lock(&self.shared.books.unmanaged).total();
         Figures {
             limit_bytes: bytes(budget.limit()),

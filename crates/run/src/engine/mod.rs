@@ -35,6 +35,7 @@ use crate::shared::Shared;
 use crate::spaces::asked::{PageOut, Task};
 use crate::spaces::books::Books;
 use crate::spaces::budget::Budget;
+use crate::spaces::keys::Stock;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::marked_of;
 use crate::spaces::sharing::Sharing;
@@ -78,9 +79,10 @@ impl Engine {
     pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
         let store = store::prepared(options.store)?;
         let budget = Arc::new(Budget::new(options.limit_bytes, options.urgent));
-        let books = Arc::new(Books::new(Arc::clone(&budget))?);
+        let stock = Arc::new(Stock::new(store));
+        let books = Arc::new(Books::new(budget.clone(), stock.clone())?);
         let counters = Arc::new(Counters::default());
-        let cold = Cold::new(store, books.clone(), budget.clone(), counters.clone())?;
+        let cold = Cold::new(stock, books.clone(), budget.clone(), counters.clone())?;
         let shared = Arc::new(Shared {
             books,
             budget,
@@ -445,11 +447,8 @@ impl Drop for Engine {
             self.gone(space.id);
         }
         self.shared.books.polls.stop();
-        self.shared.evictor.stop();
-        self.shared.watcher.stop();
-        self.shared.prefetcher.stop();
-        self.shared.strangers.stop();
-        self.shared.compressors.stop();
+        let Shared { evictor, watcher, prefetcher, strangers, compressors, .. } = &*self.shared;
+        [evictor, watcher, prefetcher, strangers, compressors].into_iter().for_each(Signal::stop);
         for thread in self.threads.drain(..) {
             // The thread panicked: the tests see that, and there is nothing else to do.
             let _ = thread.join();

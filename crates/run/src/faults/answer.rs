@@ -1,128 +1,113 @@
 //! Answers faults: decides where a missing page comes from, and fills it in.
+//!
+//! Any thread does, for a space that it has entered (shared/B1). A fault that cannot be answered
+//! yet is left to the evictor or to the watcher (shared/B3). A page that no thread waits for, but
+//! that must come, is a fault of thread 0: whoever wants it looks whether it is there.
 
+use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::core::loads::{LOADS_BYTES, Loads, loads_max};
 use crate::core::ranges::{PageNo, Pages};
-use crate::core::space::{Answer, Released, ZEROS_BYTES};
-use crate::faults::messages::{self, Told};
+use crate::core::space::{Answer, ZEROS_BYTES};
+use crate::faults::messages;
 use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
-use crate::spaces::asked::{Fault, Pending};
+use crate::spaces::asked::Pending;
+use crate::spaces::mailbox::Fault;
 use crate::spaces::managed::{Held, Managed, lock};
 use zfold_uffd::page::page_len;
 
 /// How often a fault that has to wait for a change is tried before it is left to the watcher.
 const TRIES: u32 = 20;
 
-/// The state of a thread that answers faults.
-#[derive(Debug)]
-pub(crate) struct Answers {
-    pub told: Told,
-    buffer: Vec<u8>,
-    /// Zeros, as many as are filled in at once; never written to, so they take no memory.
-    zeros: Vec<u8>,
-    /// The page of the last fault that was answered from the store, if the pages that follow are to
-    /// be read ahead.
-    follow: Option<PageNo>,
+/// The pause before a page is tried again for which no thread waits.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Zeros, as many as are filled in at once; never written to, so they take no memory.
+static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; ZEROS_BYTES]);
+
+thread_local! {
+    /// Pages that this thread has read from the store.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; LOADS_BYTES]);
 }
 
-impl Answers {
-    /// Makes the buffers for messages and loaded pages.
-    pub(crate) fn new() -> Self {
-        Self {
-            told: Told::default(),
-            buffer: vec![0; LOADS_BYTES],
-            zeros: vec![0; ZEROS_BYTES],
-            follow: None,
-        }
+/// Reads and processes messages of a space, and answers the faults in its box.
+pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>) {
+    let is_changed = messages::read(shared, managed, &mut managed.lock());
+    if let Some(page) = answer_faults(shared, managed) {
+        bring_ahead(shared, managed, page);
     }
-
-    /// Returns whether all faults that were read are answered, or left to another thread: a thread
-    /// that reads a space's messages must ensure that before it reads another's, or rests.
-    pub(crate) fn are_given(&self) -> bool {
-        self.told.faults.is_empty()
-    }
-}
-
-/// Reads and processes messages of a space, and answers the faults among them.
-pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
-    let mut space = managed.lock();
-    messages::read(shared, managed, &mut space, &mut answers.told);
-    drop(space);
-    answer_told(shared, managed, answers);
-    bring_ahead(shared, managed, answers);
-    if std::mem::take(&mut answers.told.changed) {
+    if is_changed == Some(true) {
         shared.books.polls.changed(managed);
     }
 }
 
-/// Does something under the lock of a space whose messages are all read, and answers the faults
-/// among them before it returns: so whoever enters a space leaves nothing behind there. `act` adds
-/// states that it takes out to what is to be released.
+/// Does something under the lock of a space whose messages are all read, and answers the faults in
+/// its box before it returns: so whoever enters a space leaves nothing behind there.
 pub(crate) fn enter<T>(
     shared: &Shared,
     managed: &Arc<Managed>,
-    answers: &mut Answers,
-    act: impl FnOnce(&mut Held<'_>, &mut Released) -> T,
+    act: impl FnOnce(&mut Held<'_>) -> T,
 ) -> T {
     let mut space = managed.lock();
-    messages::drain(shared, managed, &mut space, &mut answers.told);
-    let done = act(&mut space, &mut answers.told.released);
+    messages::drain(shared, managed, &mut space);
+    let done = act(&mut space);
     drop(space);
-    answer_told(shared, managed, answers);
+    answer_faults(shared, managed);
     done
 }
 
-/// Answers the faults that were read, and finishes the other messages.
-pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
-    let mut tries = 0;
-    while let Some(fault) = answers.told.faults.pop() {
-        let free = managed.is_helper(fault.thread);
-        match serve(shared, managed, &fault, free, answers) {
+/// Answers the faults in a space's box, or leaves them to other threads, until there are none.
+/// Returns the page of the last one that was answered from the store.
+pub(crate) fn answer_faults(shared: &Shared, managed: &Arc<Managed>) -> Option<PageNo> {
+    let (mut tries, mut last) = (0, None);
+    while let Some(fault) = managed.faults.take() {
+        let pending = || Pending { managed: Arc::clone(managed), fault };
+        match serve(shared, managed, &fault) {
             Outcome::Done => tries = 0,
+            Outcome::Loaded => (tries, last) = (0, Some(fault.page)),
             Outcome::NoRoom => {
                 shared.counters.waits_for_room_total.add(1);
-                lock(&shared.pending).add(Pending { managed: Arc::clone(managed), fault });
+                lock(&shared.pending).add(pending());
                 shared.evictor.call();
             }
             Outcome::Again if tries < TRIES => {
                 tries += 1;
-                answers.told.faults.push(fault);
+                managed.faults.put_back(fault);
                 thread::yield_now();
             }
             Outcome::Again => {
                 tries = 0;
-                shared.retry(Pending { managed: Arc::clone(managed), fault });
+                // What nobody waits for is tried again by the thread that wants it.
+                if fault.thread != 0 {
+                    shared.retry(pending());
+                }
             }
         }
         shared.books.polls.told(managed, fault.thread);
     }
-    answers.told.finish(shared);
+    last
 }
 
 /// What became of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+enum Outcome {
     /// The waiting thread is woken.
     Done,
+    /// The same, and its page came from the store.
+    Loaded,
     /// There is no room.
     NoRoom,
     /// A change is in progress.
     Again,
 }
 
-/// Answers a fault; `free`: without asking the budget. Reads messages first, and adds the faults
-/// among them to those to be answered.
-pub(crate) fn serve(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    fault: &Fault,
-    free: bool,
-    answers: &mut Answers,
-) -> Outcome {
+/// Answers a fault. May read messages.
+fn serve(shared: &Shared, managed: &Arc<Managed>, fault: &Fault) -> Outcome {
     let Some(access) = managed.access() else { return Outcome::Done };
     let mut again = false;
     loop {
@@ -133,58 +118,48 @@ pub(crate) fn serve(
             return Outcome::Done;
         }
         if again {
-            messages::drain(shared, managed, &mut space, &mut answers.told);
+            messages::drain(shared, managed, &mut space);
         }
         again = true;
-        let served = serve_locked(shared, access, &mut space, fault, free, answers);
-        drop(space);
-        let outcome = match served {
-            ControlFlow::Break(outcome) => outcome,
-            ControlFlow::Continue((loads, number)) => {
-                match load(shared, managed, access, fault.page, &loads, number, answers) {
-                    Some(outcome) => outcome,
-                    // The page is elsewhere by now.
-                    None => continue,
-                }
-            }
+        let outcome = match serve_locked(shared, access, &mut space, fault) {
+            ControlFlow::Break(outcome) => Some(outcome),
+            ControlFlow::Continue(loads) => load(shared, managed, space, &loads, |space, bytes| {
+                fill_loaded(shared, access, space, fault.page, &loads, bytes)
+            }),
         };
-        if outcome == Outcome::Done && !free {
-            let nanos = fault.since.elapsed().as_nanos() as u64;
-            shared.latency.record(nanos);
+        // Otherwise the page is elsewhere by now.
+        if let Some(outcome) = outcome {
+            if matches!(outcome, Outcome::Done | Outcome::Loaded) && !fault.free {
+                shared.latency.record(fault.since.elapsed().as_nanos() as u64);
+            }
+            return outcome;
         }
-        return outcome;
     }
 }
 
 /// Answers a fault under the lock of the space, or returns what it waits for: pages that are to be
-/// loaded, and the number of the load.
+/// loaded.
 fn serve_locked(
     shared: &Shared,
     access: &Access,
     space: &mut Held<'_>,
     fault: &Fault,
-    free: bool,
-    answers: &mut Answers,
-) -> ControlFlow<Outcome, (Loads, u64)> {
+) -> ControlFlow<Outcome, Loads> {
     let page = fault.page;
-    let Answers { told: Told { released, .. }, zeros, .. } = answers;
-    let room = if free { loads_max() } else { shared.budget.room() };
-    let one = page..page + 1;
+    let room = if fault.free { loads_max() } else { shared.budget.room() };
     let counters = &shared.counters;
     ControlFlow::Break(match space.fault(page, room) {
         Answer::NoRoom => Outcome::NoRoom,
         Answer::Check => {
             counters.spurious_faults_total.add(1);
-            let one = Filling { page, pages: one };
-            fill(shared, access, space, &one, released, |part| access.zero(part))
+            fill(shared, access, space, page, page..page + 1, |part| access.zero(part))
         }
         Answer::Zero(pages) => {
             let len = pages.len();
-            let filling = Filling { page, pages };
             // The kernel's page of zeros costs no memory, but a second fault when it is written to.
-            let served = fill(shared, access, space, &filling, released, |part| {
+            let served = fill(shared, access, space, page, pages, |part| {
                 if fault.writes {
-                    access.copy(part.start, &zeros[..part.len() * page_len()])
+                    access.copy(part.start, &ZEROS[..part.len() * page_len()])
                 } else {
                     access.zero(part)
                 }
@@ -206,34 +181,24 @@ fn serve_locked(
             }
             counters.refaults_total.add(1);
             counters.prefetched_total.add(pages.len() as u64 - 1);
-            let filling = Filling { page, pages };
-            fill(shared, access, space, &filling, released, |part| {
+            fill(shared, access, space, page, pages, |part| {
                 let first = at + part.start - page;
                 access.copy(part.start, &batch.pages(first..first + part.len()))
             })
         }
-        Answer::Stored(loads) => return ControlFlow::Continue((loads, space.begin_load())),
+        Answer::Stored(loads) => return ControlFlow::Continue(loads),
     })
 }
 
-/// Pages to be filled in; a thread waits for one of them.
-#[derive(Debug)]
-struct Filling {
-    page: PageNo,
-    pages: Pages,
-}
-
-/// Fills in pages.
+/// Fills in pages; a thread waits for one of them, `page`.
 fn fill(
     shared: &Shared,
     access: &Access,
     space: &mut Held<'_>,
-    filling: &Filling,
-    released: &mut Released,
+    page: PageNo,
+    mut part: Pages,
     mut op: impl FnMut(&Pages) -> (usize, Option<Refused>),
 ) -> Outcome {
-    let page = filling.page;
-    let mut part = filling.pages.clone();
     // Pages that come one by one benefit more from the room that copies would take.
     let keeps = part.len() > 1 && shared.cold.keeps(space.reach(page));
     let refused = loop {
@@ -241,7 +206,7 @@ fn fill(
         let reached = part.start + done;
         if done > 0 {
             space.settled();
-            space.filled(page, &(part.start..reached), keeps, released);
+            space.filled(page, &(part.start..reached), keeps);
         }
         if reached > page {
             return Outcome::Done;
@@ -256,7 +221,7 @@ fn fill(
     };
     match refused {
         Some(Refused::Again) => return Outcome::Again,
-        Some(Refused::Exists) => space.found(page, released),
+        Some(Refused::Exists) => space.found(page),
         Some(Refused::NoMemory) => {
             shared.end("the system has no memory for a page of the program".to_owned());
         }
@@ -281,24 +246,36 @@ fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
     true
 }
 
-/// Loads pages and fills them in where they are still missing. `None` if `page`, for which a thread
-/// waits, no longer has its key.
-fn load(
+/// Reads pages from the store without the lock of their space. When that is taken again, `then`
+/// gets their bytes; none if they cannot be read.
+fn load<T>(
     shared: &Shared,
     managed: &Managed,
+    mut space: Held<'_>,
+    loads: &Loads,
+    then: impl FnOnce(&mut Held<'_>, Option<&[u8]>) -> T,
+) -> T {
+    let number = space.begin_load();
+    drop(space);
+    BUFFER.with_borrow_mut(|buffer| {
+        let is_read = read(shared, loads, buffer);
+        let mut space = managed.lock();
+        space.end_load(number);
+        then(&mut space, is_read.then_some(buffer.as_slice()))
+    })
+}
+
+/// Fills loaded pages in where they are still missing. `None` if `page`, for which a thread waits,
+/// no longer has its key.
+fn fill_loaded(
+    shared: &Shared,
     access: &Access,
+    space: &mut Held<'_>,
     page: PageNo,
     loads: &Loads,
-    number: u64,
-    answers: &mut Answers,
+    bytes: Option<&[u8]>,
 ) -> Option<Outcome> {
-    let Answers { told, buffer, follow, .. } = answers;
-    let is_read = read(shared, loads, buffer);
-    let mut space = managed.lock();
-    space.end_load(number, &mut told.released);
-    if !is_read {
-        return Some(Outcome::Done);
-    }
+    let Some(bytes) = bytes else { return Some(Outcome::Done) };
     let first = loads.pages()[0].0;
     let run = space.still(loads).find(|run| run.contains(&(page - first)))?;
     let mut pages = first + run.start..first + run.end;
@@ -307,42 +284,36 @@ fn load(
         pages = page..page + 1;
     }
     let len = pages.len();
-    let copy = |part: &Pages| {
-        let bytes = &buffer[(part.start - first) * page_len()..][..part.len() * page_len()];
-        access.copy(part.start, bytes)
-    };
-    let filling = Filling { page, pages };
-    let served = fill(shared, access, &mut space, &filling, &mut told.released, copy);
-    drop(space);
+    let served = fill(shared, access, space, page, pages, |part| {
+        access.copy(
+            part.start,
+            &bytes[(part.start - first) * page_len()..][..part.len() * page_len()],
+        )
+    });
     if served == Outcome::Again {
         return Some(Outcome::Again);
     }
     shared.counters.loads_total.add(1);
     shared.counters.prefetched_total.add(len as u64 - 1);
-    *follow = Some(page);
-    Some(Outcome::Done)
+    Some(Outcome::Loaded)
 }
 
-/// Reads ahead in the sequence of the last fault that was answered from the store, as long as there
-/// is room. No thread waits for these pages, so they come after all faults.
-fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
-    let Answers { told, buffer, follow, .. } = answers;
-    let (Some(page), Some(access)) = (follow.take(), managed.access()) else { return };
+/// Reads ahead in the sequence of the last fault that was answered from the store, at `page`, as
+/// long as there is room. No thread waits for these pages, so they come after all faults.
+fn bring_ahead(shared: &Shared, managed: &Managed, page: PageNo) {
+    let Some(access) = managed.access() else { return };
     loop {
         let mut space = managed.lock();
         let loads = space.ahead(page, shared.budget.room_ahead());
         if loads.pages().is_empty() || managed.is_dead() {
-            break;
+            return;
         }
         let ahead = Ahead { shared, access, of: Some(page) };
-        let refused = ahead.load(managed, space, &loads, buffer, &mut told.released);
-        told.finish(shared);
-        if refused.is_some() {
-            break;
+        if ahead.load(managed, space, &loads).is_some() {
+            return;
         }
         shared.call_evictor_if_high();
     }
-    told.finish(shared);
 }
 
 /// Brings in pages for which no thread waits.
@@ -360,25 +331,18 @@ impl Ahead<'_> {
     pub(super) fn load(
         &self,
         managed: &Managed,
-        mut space: Held<'_>,
+        space: Held<'_>,
         loads: &Loads,
-        buffer: &mut [u8],
-        released: &mut Released,
     ) -> Option<Refused> {
-        let number = space.begin_load();
-        drop(space);
-        let is_read = read(self.shared, loads, buffer);
-        let mut space = managed.lock();
-        space.end_load(number, released);
-        if !is_read {
-            return Some(Refused::Gone);
-        }
-        if loads.pages().len() > self.shared.budget.room() {
-            return Some(Refused::Again);
-        }
-        space.still(loads).find_map(|Range { start, end }| {
-            let bytes = &buffer[start * page_len()..end * page_len()];
-            self.fill(&mut space, loads.pages()[start].0, bytes, released)
+        load(self.shared, managed, space, loads, |space, bytes| {
+            let Some(bytes) = bytes else { return Some(Refused::Gone) };
+            if loads.pages().len() > self.shared.budget.room() {
+                return Some(Refused::Again);
+            }
+            space.still(loads).find_map(|Range { start, end }| {
+                let bytes = &bytes[start * page_len()..end * page_len()];
+                self.fill(space, loads.pages()[start].0, bytes)
+            })
         })
     }
 
@@ -389,7 +353,6 @@ impl Ahead<'_> {
         space: &mut Held<'_>,
         mut first: PageNo,
         mut bytes: &[u8],
-        released: &mut Released,
     ) -> Option<Refused> {
         // Now, when others have left: while the pages were read, room for copies may have come.
         let keeps = self.shared.cold.keeps(self.of.map_or(0, |page| space.reach(page)));
@@ -400,7 +363,7 @@ impl Ahead<'_> {
             if done > 0 {
                 let pages = first..first + done;
                 space.settled();
-                space.brought(&pages, keeps, released);
+                space.brought(&pages, keeps);
                 if self.of.is_none() {
                     space.spare(&pages);
                 }
@@ -410,7 +373,7 @@ impl Ahead<'_> {
                 // A closed range may be several mappings, and the kernel fills in one at a time.
                 Some(Refused::Elsewhere) if done == 0 && most > 1 => most = 1,
                 Some(Refused::Exists) if done == 0 => {
-                    space.found(first, released);
+                    space.found(first);
                     done = 1;
                 }
                 Some(Refused::Elsewhere) if done == 0 => done = 1,
@@ -425,42 +388,34 @@ impl Ahead<'_> {
 }
 
 /// Brings in a page even if there is no room; returns once it is present, or may never be.
-pub(crate) fn bring_in(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    page: PageNo,
-    answers: &mut Answers,
-) {
-    let mut tried = false;
-    while !managed.is_dead() && !shared.is_ending() {
-        if std::mem::replace(&mut tried, true) {
-            forget_if_astray(shared, managed, page, &mut answers.told);
+pub(crate) fn bring_in(shared: &Shared, managed: &Arc<Managed>, page: PageNo) {
+    let fault = Fault { page, thread: 0, writes: false, free: true, since: Instant::now() };
+    let is_wanted =
+        || !managed.is_dead() && !shared.is_ending() && managed.lock().page(page).is_away();
+    while is_wanted() {
+        managed.faults.put_back(fault);
+        answer_faults(shared, managed);
+        if is_wanted() && !forget_if_astray(shared, managed, page) {
+            thread::sleep(PAUSE);
         }
-        let is_away = managed.lock().page(page).is_away();
-        if !is_away {
-            return answer_told(shared, managed, answers);
-        }
-        let since = std::time::Instant::now();
-        let fault = Fault { page, thread: 0, writes: false, since };
-        if serve(shared, managed, &fault, true, answers) == Outcome::Again {
-            thread::sleep(std::time::Duration::from_micros(50));
-        }
-        answer_told(shared, managed, answers);
     }
+    answer_faults(shared, managed);
 }
 
 /// Forgets a page whose mapping is not registered, and so cannot be filled in: in a child of fork,
 /// a mapping that the parent does not pass on, or had unmapped just before, with the message
-/// following later.
-fn forget_if_astray(shared: &Shared, managed: &Arc<Managed>, page: PageNo, told: &mut Told) {
-    let Some(access) = managed.access() else { return };
+/// following later. Returns whether it is such a page.
+fn forget_if_astray(shared: &Shared, managed: &Arc<Managed>, page: PageNo) -> bool {
+    let Some(access) = managed.access() else { return false };
     let one = page..page + 1;
     let mut space = managed.lock();
-    messages::drain(shared, managed, &mut space, told);
+    messages::drain(shared, managed, &mut space);
     // The kernel checks for unread changes first, then for the mapping. So if it gives this answer
     // a second time, no change that could explain the first answer was unread.
-    let is_astray = || access.doubt(&one) == Some(Refused::Elsewhere);
-    if is_astray() && is_astray() {
-        told.released.extend(space.forget(&one));
+    let is_elsewhere = || access.doubt(&one) == Some(Refused::Elsewhere);
+    let is_astray = is_elsewhere() && is_elsewhere();
+    if is_astray {
+        space.forget(&one);
     }
+    is_astray
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::core::ranges::{PageNo, Pages, page_of};
-use crate::faults::answer::{Answers, bring_in};
+use crate::faults::answer::bring_in;
 use crate::link::{Ending, SpaceId, Ticket};
 use crate::shared::Shared;
 use crate::spaces::asked::Task;
@@ -67,16 +67,15 @@ pub(crate) fn bring(
     thread: i32,
     pages: &[PageNo],
     robust: Option<usize>,
-    answers: &mut Answers,
 ) {
     for &page in pages {
-        bring_in(shared, managed, page, answers);
+        bring_in(shared, managed, page);
     }
     // By the thread's number, since the first thread of its process may have ended.
     if let Some(head) = robust
         && let Ok(memory) = File::open(format!("/proc/{thread}/mem"))
     {
-        Walk { shared, managed, thread, memory, answers }.walk(head);
+        Walk { shared, managed, thread, memory }.walk(head);
     }
 }
 
@@ -116,11 +115,10 @@ struct Walk<'a> {
     managed: &'a Arc<Managed>,
     thread: i32,
     memory: File,
-    answers: &'a mut Answers,
 }
 
 impl Walk<'_> {
-    fn walk(&mut self, head: usize) {
+    fn walk(&self, head: usize) {
         let words = [0, WORD, 2 * WORD].map(|at| self.word(head.wrapping_add(at)));
         let [Some(first), Some(offset), Some(pending)] = words else { return };
         let mut entry = entry_of(first);
@@ -138,15 +136,15 @@ impl Walk<'_> {
     }
 
     /// Brings pages in and keeps them (E1).
-    fn bring(&mut self, pages: &Pages) {
+    fn bring(&self, pages: &Pages) {
         for page in pages.clone() {
             lock(&self.managed.kept).add(self.thread, page);
-            bring_in(self.shared, self.managed, page, self.answers);
+            bring_in(self.shared, self.managed, page);
         }
     }
 
     /// Reads a word, if it is there (E2).
-    fn word(&mut self, at: usize) -> Option<usize> {
+    fn word(&self, at: usize) -> Option<usize> {
         let pages = pages_at(at, WORD);
         self.bring(&pages);
         let mut bytes = [0; WORD];

@@ -1,62 +1,31 @@
 //! Reads the kernel's messages about an address space, and processes them at once.
 //!
-//! Any thread that holds a space's lock may read its messages; it must answer the faults among
-//! them, or pass them on.
+//! Any thread that holds a space's lock may read its messages. It puts the faults among them in the
+//! space's box.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::core::ranges::{Pages, page_of};
-use crate::core::space::{Released, Space};
+use crate::core::space::Space;
 use crate::link::SpaceId;
 use crate::shared::Shared;
 use crate::spaces::access::Access;
-use crate::spaces::asked::Fault;
+use crate::spaces::mailbox::Fault;
 use crate::spaces::managed::{Held, Managed, lock};
 use zfold_uffd::Event;
 
-/// Messages that were read under the lock and are to be finished without it.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// Faults to be answered.
-    pub faults: Vec<Fault>,
-    /// What was given up.
-    pub released: Released,
-    /// The space was changed.
-    pub changed: bool,
-    events: Vec<Event>,
+/// Reads all messages and processes them, except faults, which the caller answers when it has let
+/// the lock go ([`answer_faults`](super::answer::answer_faults)).
+pub(crate) fn drain(shared: &Shared, managed: &Arc<Managed>, space: &mut Held<'_>) {
+    while read(shared, managed, space).is_some() {}
 }
 
-impl Told {
-    /// Finishes all but the faults; without the lock of the space.
-    pub(crate) fn finish(&mut self, shared: &Shared) {
-        if !self.released.is_empty() {
-            shared.cold.release(&self.released);
-            self.released.clear();
-        }
-    }
-}
-
-/// Reads all messages and processes them, except faults.
-pub(crate) fn drain(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    space: &mut Held<'_>,
-    told: &mut Told,
-) {
-    while read(shared, managed, space, told) {}
-}
-
-/// Reads some messages; returns whether there may be more.
-pub(crate) fn read(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    space: &mut Held<'_>,
-    told: &mut Told,
-) -> bool {
-    let Some(access) = managed.access() else { return false };
-    let mut events = std::mem::take(&mut told.events);
+/// The same for some messages. Returns whether they changed the space; `None` if there were none.
+pub(crate) fn read(shared: &Shared, managed: &Arc<Managed>, space: &mut Held<'_>) -> Option<bool> {
+    let access = managed.access()?;
+    let mut events = Vec::new();
     let mut born: Vec<(usize, Arc<Managed>)> = Vec::new();
     let (count, mut births) = {
         // The parent continues when its message is read, and then the tracer finds the child. It
@@ -80,7 +49,8 @@ pub(crate) fn read(
         (count, births)
     };
     let now = Instant::now();
-    for (at, event) in events.drain(..).enumerate() {
+    let mut is_changed = false;
+    for (at, event) in events.into_iter().enumerate() {
         if births.front().is_some_and(|(birth, _)| *birth == at)
             && let Some((_, mut child)) = births.pop_front()
         {
@@ -88,33 +58,38 @@ pub(crate) fn read(
             *child = copy_of(shared, space);
             shared.counters.forks_total.add(1);
         }
-        told.changed |= !matches!(event, Event::Missing { .. });
+        is_changed |= !matches!(event, Event::Missing { .. });
         match event {
             Event::Missing { address, thread, writes } => {
-                told.faults.push(Fault { page: page_of(address), thread, writes, since: now });
+                let free = managed.is_helper(thread);
+                managed.faults.add(Fault {
+                    page: page_of(address),
+                    thread,
+                    writes,
+                    free,
+                    since: now,
+                });
             }
             Event::Unmapped(range) => {
                 let pages = pages(&range);
-                told.released.extend(space.unmapped(&pages));
+                space.unmapped(&pages);
                 access.wake(&pages);
             }
             Event::Moved { from, to, len } => {
                 let from = pages(&(from..from + len));
                 let cache = lock(&shared.cold.swap_cache);
-                let released = space.moved(&from, page_of(to), |slot, to| cache.moved(slot, to));
+                space.moved(&from, page_of(to), |slot, to| cache.moved(slot, to));
                 drop(cache);
-                told.released.extend(released);
                 access.wake(&from);
                 access.wake(&(page_of(to)..page_of(to) + from.len()));
             }
-            Event::Discarded(range) => told.released.extend(space.doomed(&pages(&range))),
+            Event::Discarded(range) => space.doomed(&pages(&range)),
             Event::Forked(_) => unreachable!("taken out above"),
             // Nothing is registered for these.
             Event::Protected { .. } | Event::Other => {}
         }
     }
-    told.events = events;
-    count > 0
+    (count > 0).then_some(is_changed)
 }
 
 fn pages(range: &std::ops::Range<usize>) -> Pages {
@@ -130,6 +105,6 @@ pub(crate) fn flush(shared: &Shared, id: SpaceId, space: &mut Held<'_>) {
 
 /// The space of a child, as it is now. Its keys are shared.
 pub(crate) fn copy_of(shared: &Shared, space: &Held<'_>) -> Space {
-    let mut keys = lock(&shared.cold.keys);
+    let mut keys = shared.cold.stock.keys();
     space.fork(|key| keys.share(key))
 }

@@ -16,9 +16,8 @@
 
 use std::time::Duration;
 
-use crate::core::loads::{Away, LOADS_BYTES};
+use crate::core::loads::Away;
 use crate::core::ranges::Pages;
-use crate::core::space::Released;
 use crate::faults::answer::Ahead;
 use crate::shared::Shared;
 use crate::spaces::access::Refused;
@@ -54,13 +53,12 @@ pub(crate) fn ask(shared: &Shared, managed: &Managed, pages: Pages) {
 
 /// Works until it is told to stop.
 pub(crate) fn run(shared: &Shared) {
-    let mut buffer = vec![0; LOADS_BYTES];
     let mut pause = IDLE;
     while !shared.prefetcher.wait(pause) {
         pause = IDLE;
         loop {
             let Some(mut needed) = lock(&shared.needed).pop_front() else { break };
-            let step = step(shared, &mut needed, &mut buffer);
+            let step = step(shared, &mut needed);
             shared.call_evictor_if_high();
             needed.refused = if step == Step::Refused { needed.refused + 1 } else { 0 };
             let is_over = step == Step::Over || needed.pages.is_empty() || needed.left == 0;
@@ -87,7 +85,7 @@ enum Step {
 }
 
 /// Brings in the next pages of a call.
-fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
+fn step(shared: &Shared, needed: &mut Needed) -> Step {
     let Some(managed) = shared.books.find(needed.space) else { return Step::Over };
     let (Some(access), false) = (managed.access(), managed.is_dead()) else { return Step::Over };
     let room = shared.budget.room_ahead();
@@ -95,7 +93,6 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
         return Step::Refused;
     }
     let before = (needed.pages.clone(), needed.left);
-    let mut released = Released::new();
     let ahead = Ahead { shared, access, of: None };
     let mut space = managed.lock();
     let refused = match space.needed(&mut needed.pages, &mut needed.left, room) {
@@ -116,13 +113,12 @@ fn step(shared: &Shared, needed: &mut Needed, buffer: &mut [u8]) -> Step {
                 return Step::Over;
             }
             let bytes = batch.pages(at..at + len);
-            let refused = ahead.fill(&mut space, pages.start, &bytes, &mut released);
+            let refused = ahead.fill(&mut space, pages.start, &bytes);
             drop(space);
             refused
         }
-        Away::Stored(loads) => ahead.load(&managed, space, &loads, buffer, &mut released),
+        Away::Stored(loads) => ahead.load(&managed, space, &loads),
     };
-    shared.cold.release(&released);
     match refused {
         None => Step::Done,
         Some(Refused::Again) => {

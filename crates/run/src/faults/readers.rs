@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 
-use crate::faults::answer::{Answers, answer};
+use crate::faults::answer::answer;
 use crate::link::SpaceId;
 use crate::shared::Shared;
 use crate::spaces::managed::Managed;
@@ -43,7 +43,6 @@ fn read(shared: &Arc<Shared>, at: usize) {
     let polls = &shared.books.polls;
     pin(polls.polls[at].cpu);
     crate::sys::urgency::be_urgent();
-    let mut answers = Answers::new();
     let mut known = Known::default();
     let mut events = Vec::with_capacity(AT_ONCE);
     loop {
@@ -56,8 +55,7 @@ fn read(shared: &Arc<Shared>, at: usize) {
         }
         for event in &events {
             if let Some(managed) = known.find(shared, SpaceId(event.data.u64())) {
-                answer(shared, &managed, &mut answers);
-                debug_assert!(answers.are_given());
+                answer(shared, &managed);
             }
         }
         shared.call_evictor_if_high();

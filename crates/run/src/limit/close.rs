@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
-use crate::faults::answer::{Answers, enter};
+use crate::faults::answer::enter;
 use crate::shared::Shared;
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::managed::{Held, Managed, lock};
@@ -53,10 +53,10 @@ pub(crate) fn close_min() -> usize {
 }
 
 /// Closes the mappings of an attached space that are worth it.
-pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>) {
     let began = Instant::now();
     shared.counters.surveys_total.add(1);
-    look_at_own(shared, managed, answers);
+    look_at_own(shared, managed);
     let mut open = runs(mappings(managed.pid()).unwrap_or_default());
     open.sort_by_key(|run| std::cmp::Reverse(run.len()));
     // Small mappings only if they hold much in total.
@@ -67,7 +67,7 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
             break;
         }
         for part in closable(shared, managed, &run) {
-            found |= close_slices(shared, managed, &part, answers);
+            found |= close_slices(shared, managed, &part);
         }
     }
     let mut survey = lock(&managed.survey);
@@ -93,14 +93,14 @@ fn runs(mappings: Vec<Mapping>) -> Vec<Pages> {
 
 /// Takes back memory that was left to the program and is no longer its own, unless that was checked
 /// recently: no message reports it.
-fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+fn look_at_own(shared: &Shared, managed: &Arc<Managed>) {
     let mut next = lock(&managed.next_look_at_own);
     let due = next.is_none_or(|due| due <= Instant::now());
     if !due || managed.lock().own().is_empty() {
         return;
     }
     let began = Instant::now();
-    enter(shared, managed, answers, |space, _| {
+    enter(shared, managed, |space| {
         let mut own = Ranges::default();
         lock(&managed.asked_for).values().for_each(|pages| own.insert(pages.clone()));
         let Ok(mappings) = marked_of(managed) else { return };
@@ -120,12 +120,7 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
 
 /// Closes the open parts of a range in slices: its mappings together if possible. Returns whether
 /// any of it was closed.
-pub(crate) fn close_slices(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    pages: &Pages,
-    answers: &mut Answers,
-) -> bool {
+pub(crate) fn close_slices(shared: &Shared, managed: &Arc<Managed>, pages: &Pages) -> bool {
     let Some(access) = managed.access() else { return false };
     let open = managed.lock().closed().without(pages);
     // More pages may be present by the time that it is closed, which is only slower.
@@ -135,14 +130,14 @@ pub(crate) fn close_slices(
     };
     let mut found = false;
     for slice in open.into_iter().flat_map(there) {
-        if close(shared, managed, &slice, 0, answers) {
+        if close(shared, managed, &slice, 0) {
             found = true;
             continue;
         }
         // One of its mappings has changed, which does not keep the others open.
         for mapping in mappings_in(managed.pid(), &slice).unwrap_or_default() {
             if !mapping.other && mapping.pages != slice {
-                found |= close(shared, managed, &mapping.pages, 0, answers);
+                found |= close(shared, managed, &mapping.pages, 0);
             }
         }
     }
@@ -175,17 +170,11 @@ fn slices(pages: &Pages, present: &[Pages]) -> Vec<Pages> {
 
 /// Closes the open parts of a range, whose present pages leave after `age` passes, if it is
 /// anonymous memory. Returns whether all of it is closed.
-pub(crate) fn close(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    range: &Pages,
-    age: u8,
-    answers: &mut Answers,
-) -> bool {
+pub(crate) fn close(shared: &Shared, managed: &Arc<Managed>, range: &Pages, age: u8) -> bool {
     let Some(access) = managed.access() else { return false };
     // All under the lock: a page that is found present must not be discarded meanwhile, and a fault
     // must find the range closed.
-    enter(shared, managed, answers, |space, _| {
+    enter(shared, managed, |space| {
         space.may_close(range)
             && close_rest(shared, managed, access, space, range, age) == Rest::Closed
     })

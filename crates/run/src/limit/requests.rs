@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
 use crate::core::space::Helpers;
-use crate::faults::answer::{Answers, answer_told, bring_in, enter};
+use crate::faults::answer::{answer_faults, bring_in, enter};
 use crate::faults::ends;
 use crate::faults::messages::{copy_of, drain, flush};
 use crate::limit::close::{Rest, closable, close, close_open, close_rest};
@@ -26,26 +25,23 @@ use zfold_uffd::page::page_len;
 
 /// Does the work, and lets the thread continue. In a tree that is being ended only its end goes on:
 /// something else might see pages that did not come as zeros.
-pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
+pub(crate) fn perform(shared: &Arc<Shared>, work: Work) {
     let Work { managed, task, ticket } = work;
     let is_end = matches!(task, Task::End { .. });
     let thread = ticket.map_or(0, |ticket| ticket.thread);
     match task {
-        Task::Request(request) => requested(shared, &managed, request, thread, answers),
+        Task::Request(request) => requested(shared, &managed, request, thread),
         Task::Attached { mut attached, is_new } => {
             if !is_new {
                 set_access(&managed, &mut attached);
             }
-            now_attached(shared, &managed, *attached, answers);
+            now_attached(shared, &managed, *attached);
         }
         Task::End { pages, robust } => {
-            ends::bring(shared, &managed, thread, &pages, robust, answers);
+            ends::bring(shared, &managed, thread, &pages, robust);
         }
-        Task::Born { child, attached } => born(shared, &managed, &child, *attached, answers),
-        Task::Unborn => {
-            let released = managed.lock().release();
-            shared.cold.release(&released);
-        }
+        Task::Born { child, attached } => born(shared, &managed, &child, *attached),
+        Task::Unborn => managed.lock().release(),
         Task::Gone => bury(shared, &managed),
     }
     if let Some(ticket) = ticket
@@ -56,13 +52,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
 }
 
 /// Does what the tracer asks for while a thread is held.
-fn requested(
-    shared: &Arc<Shared>,
-    managed: &Arc<Managed>,
-    request: Request,
-    thread: i32,
-    answers: &mut Answers,
-) {
+fn requested(shared: &Arc<Shared>, managed: &Arc<Managed>, request: Request, thread: i32) {
     match request {
         Request::Open { range } => {
             let pages = pages_of(&range);
@@ -72,23 +62,23 @@ fn requested(
                 lock(&managed.asked_for).insert(thread, pages.clone());
             }
             drop(tasks);
-            give_back(shared, managed, &pages, true, answers);
+            give_back(shared, managed, &pages, true);
         }
         Request::Level { range, len } => {
-            about_to_move(shared, managed, &pages_of(&range), len.div_ceil(page_len()), answers);
+            about_to_move(shared, managed, &pages_of(&range), len.div_ceil(page_len()));
         }
         Request::Moved { from, to } => {
-            moved(shared, managed, &pages_of(&from), to.as_ref().map(pages_of), answers);
+            moved(shared, managed, &pages_of(&from), to.as_ref().map(pages_of));
         }
         Request::Mapped { range } => {
             let pages = pages_of(&range);
             // Memory that was there before and stayed open is gone.
             managed.lock().take_back(&pages);
-            close(shared, managed, &pages, 1, answers);
+            close(shared, managed, &pages, 1);
         }
-        Request::Grown { end } => grown(shared, managed, page_of(end - 1), answers),
-        Request::Hold { pages } => hold(shared, managed, pages, answers),
-        Request::Fork { number_at: Some(at) } => bring_in(shared, managed, page_of(at), answers),
+        Request::Grown { end } => grown(shared, managed, page_of(end - 1)),
+        Request::Hold { pages } => hold(shared, managed, pages),
+        Request::Fork { number_at: Some(at) } => bring_in(shared, managed, page_of(at)),
         Request::Fork { number_at: None } => {}
         Request::PageOut { .. }
         | Request::WillNeed { .. }
@@ -103,12 +93,7 @@ const GONE: [io::ErrorKind; 3] =
     [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut];
 
 /// A space has a helper now.
-fn now_attached(
-    shared: &Arc<Shared>,
-    managed: &Arc<Managed>,
-    attached: Attached,
-    answers: &mut Answers,
-) {
+fn now_attached(shared: &Arc<Shared>, managed: &Arc<Managed>, attached: Attached) {
     match Helper::new(attached).map(|helper| managed.set_helper(helper)) {
         Ok(()) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
         Ok(()) => shared.counters.managed_total.add(1),
@@ -122,20 +107,14 @@ fn now_attached(
         }
     }
     if shared.budget.is_near() {
-        close_open(shared, managed, answers);
+        close_open(shared, managed);
     }
 }
 
 /// The program is about to move or resize a range, to `len` pages.
-fn about_to_move(
-    shared: &Arc<Shared>,
-    managed: &Arc<Managed>,
-    pages: &Pages,
-    len: usize,
-    answers: &mut Answers,
-) {
+fn about_to_move(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, len: usize) {
     managed.lock().set_moving(Some(len));
-    level(shared, managed, pages, answers);
+    level(shared, managed, pages);
     // The kernel moves several mappings at once only if none of them is closed, and may have moved
     // some before it finds one that is.
     let is_one = || {
@@ -146,32 +125,26 @@ fn about_to_move(
     // before that report.
     let is_closed = managed.lock().closed().touches(pages);
     if is_closed && (!is_one() || may_be_locked(managed.pid())) {
-        give_back(shared, managed, pages, false, answers);
+        give_back(shared, managed, pages, false);
     }
 }
 
 /// The program has moved a range, or failed to.
-fn moved(
-    shared: &Arc<Shared>,
-    managed: &Arc<Managed>,
-    from: &Pages,
-    to: Option<Pages>,
-    answers: &mut Answers,
-) {
+fn moved(shared: &Arc<Shared>, managed: &Arc<Managed>, from: &Pages, to: Option<Pages>) {
     let is_own = {
         let mut space = managed.lock();
         space.set_moving(None);
         space.own().touches(from)
     };
     match to {
-        Some(to) if is_own => give_back(shared, managed, &to, true, answers),
-        Some(to) => level(shared, managed, &to, answers),
+        Some(to) if is_own => give_back(shared, managed, &to, true),
+        Some(to) => level(shared, managed, &to),
         None => {}
     }
 }
 
 /// The heap ends at a page now.
-fn grown(shared: &Arc<Shared>, managed: &Arc<Managed>, last: PageNo, answers: &mut Answers) {
+fn grown(shared: &Arc<Shared>, managed: &Arc<Managed>, last: PageNo) {
     // The part that it has grown by since it was closed is a separate mapping.
     let is_closed = managed.lock().closed().around(last).is_some();
     if !is_closed
@@ -179,34 +152,28 @@ fn grown(shared: &Arc<Shared>, managed: &Arc<Managed>, last: PageNo, answers: &m
         && !shared.budget.fits(pages.len())
     {
         for part in closable(shared, managed, &pages) {
-            close(shared, managed, &part, 1, answers);
+            close(shared, managed, &part, 1);
         }
     }
 }
 
 /// Brings back all pages that left a range and opens it; as the program's own if `stays`.
-fn give_back(
-    shared: &Arc<Shared>,
-    managed: &Arc<Managed>,
-    pages: &Pages,
-    stays: bool,
-    answers: &mut Answers,
-) {
+fn give_back(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, stays: bool) {
     // No page of it leaves from now on.
     let mut space = managed.lock();
     let own = space.own().within(pages);
     space.leave_open(pages);
     drop(space);
     let Some(access) = managed.access() else { return };
-    let Some(mut space) = bring_back(shared, managed, pages, answers) else { return };
+    let Some(mut space) = bring_back(shared, managed, pages) else { return };
     unregister(managed, access, pages);
-    answers.told.released.extend(space.open(pages));
+    space.open(pages);
     if !stays {
         space.take_back(pages);
         own.iter().for_each(|part| space.leave_open(part));
     }
     drop(space);
-    answer_told(shared, managed, answers);
+    answer_faults(shared, managed);
 }
 
 /// Brings back all pages that left a range, of which no more leave. Returns the space, locked, with
@@ -215,12 +182,11 @@ fn bring_back<'a>(
     shared: &Arc<Shared>,
     managed: &'a Arc<Managed>,
     pages: &Pages,
-    answers: &mut Answers,
 ) -> Option<Held<'a>> {
     let mut from = pages.start;
     while !managed.is_dead() && !shared.is_ending() {
         let mut space = managed.lock();
-        drain(shared, managed, &mut space, &mut answers.told);
+        drain(shared, managed, &mut space);
         let away = |pages: &Pages| {
             let mut known = space.table().known(pages);
             known.find(|(_, state)| state.is_away())
@@ -229,9 +195,9 @@ fn bring_back<'a>(
         let away = away(&(from..pages.end)).or_else(|| away(pages));
         let Some((page, _)) = away else { return Some(space) };
         drop(space);
-        answer_told(shared, managed, answers);
+        answer_faults(shared, managed);
         from = page;
-        bring_in(shared, managed, page, answers);
+        bring_in(shared, managed, page);
     }
     None
 }
@@ -250,10 +216,10 @@ fn unregister(managed: &Managed, access: &Access, pages: &Pages) {
 }
 
 /// Makes a range closed as a whole if any of it is.
-fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
+fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages) {
     let Some(access) = managed.access() else { return };
     while !managed.is_dead() {
-        let rest = enter(shared, managed, answers, |space, _| {
+        let rest = enter(shared, managed, |space| {
             // The call for which this is done fails if there are holes.
             let touches = space.closed().touches(pages);
             touches.then(|| close_rest(shared, managed, access, space, pages, 1))
@@ -266,12 +232,7 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &
 }
 
 /// Keeps all pages from leaving until a fork is over, and brings in these pages, or all.
-fn hold(
-    shared: &Arc<Shared>,
-    managed: &Arc<Managed>,
-    pages: Option<Vec<usize>>,
-    answers: &mut Answers,
-) {
+fn hold(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: Option<Vec<usize>>) {
     let mut space = managed.lock();
     space.hold();
     flush(shared, managed.id, &mut space);
@@ -279,24 +240,18 @@ fn hold(
     match pages {
         Some(pages) => {
             for at in pages {
-                bring_in(shared, managed, page_of(at), answers);
+                bring_in(shared, managed, page_of(at));
             }
         }
         None => {
-            drop(bring_back(shared, managed, &(0..PageNo::MAX), answers));
-            answer_told(shared, managed, answers);
+            drop(bring_back(shared, managed, &(0..PageNo::MAX)));
+            answer_faults(shared, managed);
         }
     }
 }
 
 /// The child of a held fork gets its parent's pages, as far as the kernel has not copied them.
-fn born(
-    shared: &Arc<Shared>,
-    parent: &Arc<Managed>,
-    child: &Arc<Managed>,
-    mut attached: Attached,
-    answers: &mut Answers,
-) {
+fn born(shared: &Arc<Shared>, parent: &Arc<Managed>, child: &Arc<Managed>, mut attached: Attached) {
     let mut mapped = Ranges::default();
     match mappings(child.pid()) {
         Ok(mappings) => mappings.into_iter().for_each(|mapping| mapped.insert(mapping.pages)),
@@ -306,20 +261,20 @@ fn born(
         Err(_) => {}
     }
     let mut space = parent.lock();
-    drain(shared, parent, &mut space, &mut answers.told);
+    drain(shared, parent, &mut space);
     let mut copy = copy_of(shared, &space);
     // References of the child, like those of its table.
     let arrivals = space.arrivals().to_vec();
     {
-        let mut keys = lock(&shared.cold.keys);
+        let mut keys = shared.cold.stock.keys();
         arrivals.iter().for_each(|&(_, key)| keys.share(key));
     }
-    answers.told.released.extend(space.release());
+    space.release();
     drop(space);
-    answers.told.released.extend(copy.retain(&mapped));
+    answer_faults(shared, parent);
+    copy.retain(&mapped);
     set_access(child, &mut attached);
     if let Err(error) = Helper::new(attached).map(|helper| child.set_helper(helper)) {
-        answer_told(shared, parent, answers);
         return shared.end(format!("a child of fork cannot be managed: {error}"));
     }
     let access = child.access().expect("set just now");
@@ -330,7 +285,7 @@ fn born(
             if !is_gone(&error) {
                 shared.end(format!("a child of fork cannot be managed: {error}"));
             }
-            answers.told.released.extend(copy.forget(&part));
+            copy.forget(&part);
         }
     }
     for (page, key) in arrivals {
@@ -340,7 +295,7 @@ fn born(
         if copy.closed().around(page).is_some() && !is_there(page) {
             copy.arrive_stored(page, key);
         } else {
-            answers.told.released.push((page, Page::Stored(key)));
+            copy.give_up(key);
         }
     }
     *child.lock() = copy;
@@ -348,7 +303,6 @@ fn born(
     child.was_attached.store(true, Ordering::Relaxed);
     shared.counters.managed_total.add(1);
     shared.books.polls.add(child);
-    answer_told(shared, parent, answers);
 }
 
 /// Brings in a page that a call of a held thread points to, whoever serves it; returns whether the
@@ -393,13 +347,10 @@ fn bury(shared: &Shared, managed: &Arc<Managed>) {
     managed.die();
     shared.books.polls.remove(managed);
     // The last actions of its threads may not have been reported.
-    let mut space = managed.lock();
-    let released = space.forget_all();
-    drop(space);
+    managed.lock().forget_all();
     managed.seen(0);
     managed.set_credit(0);
     *lock(&managed.sharing) = None;
-    shared.cold.release(&released);
     lock(&shared.cold.starving).gone(managed.id);
     shared.evictor.call();
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::faults::answer::{Answers, enter};
+use crate::faults::answer::enter;
 use crate::limit::close::{close_min, close_open};
 use crate::limit::forks::Forks;
 use crate::limit::requests::{RETRY, perform};
@@ -65,7 +65,6 @@ const MEASURE_REST: u32 = 20;
 /// The watcher's own state.
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
-    answers: Answers,
     statms: Statms,
     /// Since when usage is above the limit, and whether that was counted.
     above: Option<(Instant, bool)>,
@@ -87,7 +86,6 @@ impl Watcher {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            answers: Answers::new(),
             statms: Statms::default(),
             above: None,
             next_measure: Instant::now(),
@@ -111,12 +109,12 @@ impl Watcher {
             }
             while let Some(work) = self.next_work() {
                 if let Some(work) = self.forks.wait(&self.shared, work) {
-                    perform(&self.shared, work, &mut self.answers);
+                    perform(&self.shared, work);
                 }
             }
             let began = Instant::now();
             while let Some(work) = self.forks.next(&self.shared) {
-                perform(&self.shared, work, &mut self.answers);
+                perform(&self.shared, work);
             }
             if began >= next_try {
                 self.retry();
@@ -127,7 +125,6 @@ impl Watcher {
                 let rest = self.look();
                 next_look = next_after(began, began.elapsed(), rest);
             }
-            debug_assert!(self.answers.are_given());
         }
     }
 
@@ -136,11 +133,11 @@ impl Watcher {
     }
 
     /// Retries faults that had to wait for a change.
-    fn retry(&mut self) {
+    fn retry(&self) {
         let retries = std::mem::take(&mut *lock(&self.shared.retries));
         for Pending { managed, fault } in retries {
-            self.answers.told.faults.extend(Some(fault).filter(|_| !managed.is_dead()));
-            enter(&self.shared, &managed, &mut self.answers, |_, _| ());
+            managed.faults.add(fault);
+            enter(&self.shared, &managed, |_| ());
         }
     }
 
@@ -275,7 +272,7 @@ impl Watcher {
             let open = managed.open();
             let due = last.is_none_or(|last| last.is_due(open, spaces) || open >= last.left + much);
             if due && self.shared.budget.is_near() {
-                close_open(&self.shared, managed, &mut self.answers);
+                close_open(&self.shared, managed);
             }
         }
     }
@@ -375,11 +372,12 @@ impl Statms {
 mod tests {
     use super::*;
     use crate::spaces::budget::Budget;
+    use crate::spaces::keys::Stock;
 
     #[test]
     fn a_look_reads_few_of_many_processes_the_newest_and_others_in_turn() {
-        let budget = Arc::new(Budget::new(1 << 20, true));
-        let new = |id| Arc::new(Managed::new(SpaceId(id), 0, &budget));
+        let (budget, stock) = (Arc::new(Budget::new(1 << 20, true)), Stock::of_test());
+        let new = |id| Arc::new(Managed::new(SpaceId(id), 0, &budget, &stock));
         let spaces: Vec<_> = (1..=1000).map(new).collect();
         let (mut looked, mut seen) = (SpaceId(0), BTreeMap::new());
         for _ in 0..1000_usize.div_ceil(LOOKED - NEWEST) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::PageNo;
-use crate::faults::answer::{Answers, Outcome, answer_told, serve};
+use crate::faults::answer::answer_faults;
 use crate::limit::close::{closable, close_slices};
 use crate::link::SpaceId;
 use crate::reclaim::again::Again;
@@ -45,7 +45,6 @@ pub(crate) struct Evictor {
     pub(super) hand: (SpaceId, PageNo),
     /// The round of the search in which pages were found last.
     pub(super) round: usize,
-    pub(crate) answers: Answers,
     pub(crate) victims: Vec<PageNo>,
     /// Pages that left last and were shared since a fork.
     pub(super) shared_out: Vec<PageNo>,
@@ -69,7 +68,6 @@ impl Evictor {
             shared,
             hand: (SpaceId(0), 0),
             round: 0,
-            answers: Answers::new(),
             victims: Vec::new(),
             shared_out: Vec::new(),
             waits: Waits::default(),
@@ -94,7 +92,6 @@ impl Evictor {
             self.waits.look(&self.shared);
             let busy = self.measure_sharing() | !self.waits.is_empty();
             self.lost.check(&self.shared);
-            debug_assert!(self.answers.are_given());
             if exhausted {
                 // Each fault wakes the evictor now, and would find the same as just now. A search
                 // of many spaces takes long, and the program needs the processors.
@@ -141,7 +138,7 @@ impl Evictor {
             let found = is_open.then(|| mappings_in(managed.pid(), &asked.pages));
             for mapping in found.and_then(Result::ok).unwrap_or_default() {
                 for part in closable(&self.shared, &managed, &mapping.pages) {
-                    close_slices(&self.shared, &managed, &part, &mut self.answers);
+                    close_slices(&self.shared, &managed, &part);
                 }
             }
             self.reconcile(&managed);
@@ -167,37 +164,25 @@ impl Evictor {
         true
     }
 
-    /// Answers faults that wait for room; all of them if there is nothing to wait for.
-    pub(crate) fn serve_pending(&mut self, all: bool) {
-        loop {
+    /// Answers faults that wait for room, as long as there is some; all of them if there is nothing
+    /// to wait for.
+    pub(crate) fn serve_pending(&self, all: bool) {
+        while all || self.shared.budget.room() > 0 {
             let Some(pending) = lock(&self.shared.pending).next() else { return };
-            if !self.answer(pending, all) {
-                return;
-            }
+            self.answer(pending, all);
         }
     }
 
     /// Answers those of one space, whether or not there is room.
-    pub(crate) fn serve_pending_of(&mut self, managed: &Managed) {
+    pub(crate) fn serve_pending_of(&self, managed: &Managed) {
         let own = lock(&self.shared.pending).take_of(managed.id);
-        for pending in own {
-            self.answer(pending, true);
-        }
+        own.into_iter().for_each(|pending| self.answer(pending, true));
     }
 
-    /// Answers a fault if there is room, or in any case if `free`; returns whether it did.
-    fn answer(&mut self, Pending { managed, fault }: Pending, free: bool) -> bool {
-        let outcome = serve(&self.shared, &managed, &fault, free, &mut self.answers);
-        answer_told(&self.shared, &managed, &mut self.answers);
-        match outcome {
-            Outcome::Done => {}
-            Outcome::NoRoom => {
-                lock(&self.shared.pending).put_back(Pending { managed, fault });
-                return false;
-            }
-            Outcome::Again => self.shared.retry(Pending { managed, fault }),
-        }
-        true
+    fn answer(&self, Pending { managed, mut fault }: Pending, free: bool) {
+        fault.free |= free;
+        managed.faults.put_back(fault);
+        answer_faults(&self.shared, &managed);
     }
 
     /// Frees something; returns false if there is nothing.

@@ -4,27 +4,26 @@ use std::sync::Arc;
 
 use crate::cold::swap_cache::Batch;
 use crate::core::pages::Page;
-use crate::core::space::{Released, Space};
+use crate::core::space::Space;
 use crate::reclaim::mover::Moved;
 use crate::shared::Shared;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::staging::Stays;
 
 /// Records where the victims are; returns those that are out as a batch, whose bytes are to be set.
-/// `own`: pages that are still busy stay. Adds the copies of pages that are nowhere to `released`.
+/// `own`: pages that are still busy stay.
 pub(crate) fn settle(
     shared: &Shared,
     managed: &Managed,
     space: &mut Space,
     moved: Moved,
     own: bool,
-    released: &mut Released,
 ) -> Option<Arc<Batch>> {
     for &(page, stays) in &moved.stay {
         match stays {
             Stays::Again => {}
             Stays::Busy if !own => {}
-            Stays::Absent => space.emptied(page, released),
+            Stays::Absent => space.emptied(page),
             Stays::Busy | Stays::Fixed => {
                 shared.counters.busy_pages_total.add(1);
                 let state = if stays == Stays::Busy { Space::BUSY } else { Space::FIXED };

@@ -99,7 +99,7 @@ fn starve(shared: &Shared, turn: u64, why: String) {
 
 /// So many pages of the swap cache are in the store, or elsewhere.
 fn count(shared: &Shared, pages: usize) {
-    let (stored, bytes) = (lock(&shared.cold.keys).used() as u64, shared.cold.store.held_bytes());
+    let (stored, bytes) = (shared.cold.stock.keys().used() as u64, shared.cold.store.held_bytes());
     shared.budget.set_copy_bytes(copy_bytes(&shared.cold.store));
     // Before the pages no longer count, so that no fault takes the room of both.
     shared.budget.set_held(bytes);

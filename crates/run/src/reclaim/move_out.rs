@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::core::ranges::{PageNo, Pages, Ranges};
 use crate::core::space::Space;
-use crate::faults::answer::answer_told;
+use crate::faults::answer::answer_faults;
 use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::keep::settle;
@@ -43,7 +43,7 @@ impl Evictor {
         if space.is_unsure() {
             return (0, None);
         }
-        drain(&shared, managed, &mut space, &mut self.answers.told);
+        drain(&shared, managed, &mut space);
         self.victims.clear();
         let next = {
             let kept = lock(&managed.kept);
@@ -64,7 +64,7 @@ impl Evictor {
                 self.ask(managed, &mut helper, |helper| make_own(helper, &self.victims));
                 self.shared_out.clone_from(&self.victims);
                 let mut space = managed.lock();
-                drain(&shared, managed, &mut space, &mut self.answers.told);
+                drain(&shared, managed, &mut space);
                 // A fork may have begun meanwhile, or a thread whose number lies in one of these
                 // pages.
                 let kept = lock(&managed.kept);
@@ -81,7 +81,7 @@ impl Evictor {
             self.lost.add(managed, &error);
             0
         });
-        answer_told(&shared, managed, &mut self.answers);
+        answer_faults(&shared, managed);
         (out, next)
     }
 
@@ -146,8 +146,7 @@ impl Evictor {
         let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
         self.victims = busy.map(|(page, _)| *page).collect();
         let places = std::mem::take(&mut moved.places);
-        let released = &mut self.answers.told.released;
-        let batch = settle(&self.shared, managed, space, moved, own, released);
+        let batch = settle(&self.shared, managed, space, moved, own);
         if batch.is_none() && orphaned {
             managed.drop_helper(current);
         }

@@ -85,7 +85,7 @@ impl Evictor {
             managed.lock().set_unsure();
         }
         while managed.lock().is_unsure() && !managed.is_dead() {
-            let told = enter(&self.shared, managed, &mut self.answers, |space, released| {
+            let told = enter(&self.shared, managed, |space| {
                 let mappings = marked_of(managed).ok()?.into_iter();
                 let registered = mappings.filter(|mapping| mapping.registered);
                 let registered: Ranges = registered.map(|mapping| mapping.pages).collect();
@@ -94,7 +94,7 @@ impl Evictor {
                 let spare = space.helpers().spare;
                 let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
                 if told {
-                    released.extend(space.retain(&registered));
+                    space.retain(&registered);
                 }
                 Some(told)
             });

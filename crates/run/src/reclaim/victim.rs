@@ -70,7 +70,7 @@ fn largest(shared: &Shared, but: &[SpaceId]) -> Option<Arc<Managed>> {
 fn frees(shared: &Shared, managed: &Managed) -> usize {
     let (mut pages, mut bytes) = (managed.charged().saturating_sub(managed.credit()), 0);
     let space = managed.lock();
-    let keys = lock(&shared.cold.keys);
+    let keys = shared.cold.stock.keys();
     space.for_each(|_, state| match state {
         Page::Stored(key) if !keys.is_shared(key) => {
             bytes += shared.cold.store.payload_len(u64::from(key));

@@ -1,23 +1,11 @@
 //! Work that threads of the memory side leave to each other, and the boxes that it lies in.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::core::ranges::{PageNo, Pages};
 use crate::link::{Attached, Request, SpaceId, Ticket};
+use crate::spaces::mailbox::Fault;
 use crate::spaces::managed::Managed;
-
-/// A page that a thread waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub page: PageNo,
-    /// The thread, by the number that it has in its own namespace.
-    pub thread: i32,
-    /// The thread is about to write to it.
-    pub writes: bool,
-    /// When the message was read.
-    pub since: Instant,
-}
 
 /// A fault that is answered later.
 pub(crate) struct Pending {

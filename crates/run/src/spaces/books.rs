@@ -13,6 +13,7 @@ use zfold_pool::sound;
 use crate::link::SpaceId;
 use crate::options::Unmanaged;
 use crate::spaces::budget::Budget;
+use crate::spaces::keys::Stock;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::polls::Polls;
 use crate::spaces::refusals::Refusals;
@@ -24,6 +25,7 @@ pub(crate) const RELATIVES: usize = 64;
 /// The spaces of a run.
 pub(crate) struct Books {
     budget: Arc<Budget>,
+    stock: Arc<Stock>,
     spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
     /// The same as a list, as long as it does not change: thousands are not copied at each step.
     listed: Mutex<Option<Arc<[Arc<Managed>]>>>,
@@ -39,9 +41,10 @@ impl Books {
     ///
     /// # Errors
     /// The process has no descriptors for the polls.
-    pub(crate) fn new(budget: Arc<Budget>) -> io::Result<Self> {
+    pub(crate) fn new(budget: Arc<Budget>, stock: Arc<Stock>) -> io::Result<Self> {
         Ok(Self {
             budget,
+            stock,
             spaces: RwLock::default(),
             listed: Mutex::default(),
             ids: AtomicU64::new(0),
@@ -53,7 +56,7 @@ impl Books {
     /// Returns a new space that is not in the table.
     pub(crate) fn new_space(&self, pid: i32) -> Arc<Managed> {
         let id = SpaceId(self.ids.fetch_add(1, Ordering::Relaxed) + 1);
-        Arc::new(Managed::new(id, pid, &self.budget))
+        Arc::new(Managed::new(id, pid, &self.budget, &self.stock))
     }
 
     /// Adds a space to the table, and has its messages read if there may be any.

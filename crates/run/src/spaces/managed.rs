@@ -3,8 +3,8 @@
 //! `space` is the *core*: the state of each page. The locks here are taken in the order of
 //! [`shared`](crate::shared): `helper`, then `space`, then `unclaimed`; all others are leaves.
 //! Changes under the core's lock are charged when it is released ([`Held`]), so charges agree with
-//! the core whenever the lock is free. The atomics are hints or single facts that may be read
-//! without any lock: `dead` stays set for a space.
+//! the core whenever the lock is free; keys given up under it are released then. The atomics are
+//! hints or single facts that may be read without any lock: `dead` stays set for a space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,6 +21,8 @@ use crate::link::SpaceId;
 use crate::spaces::access::Access;
 use crate::spaces::budget::Budget;
 use crate::spaces::helper::Helper;
+use crate::spaces::keys::{Stock, Unused};
+use crate::spaces::mailbox::{Fault, Mailbox};
 use crate::spaces::sharing::Sharing;
 use crate::spaces::survey::Survey;
 use crate::sys::proc;
@@ -32,7 +34,10 @@ pub(crate) struct Managed {
     /// A process that has it, as far as known; 0 for a child that the tracer has not seen.
     pid: AtomicI32,
     budget: Arc<Budget>,
+    stock: Arc<Stock>,
     space: Mutex<Space>,
+    /// Faults that were read, to be answered.
+    pub faults: Mailbox<Fault>,
     /// Operations from outside; set at attach or, for a child of an attached space, at its birth.
     access: OnceLock<Access>,
     /// Operations from inside; set at attach, and unset while it has no helper.
@@ -125,12 +130,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Managed {
     /// Returns a space that is all open and has no charges yet.
-    pub(crate) fn new(id: SpaceId, pid: i32, budget: &Arc<Budget>) -> Self {
+    pub(crate) fn new(id: SpaceId, pid: i32, budget: &Arc<Budget>, stock: &Arc<Stock>) -> Self {
         Self {
             id,
             pid: AtomicI32::new(pid),
             budget: Arc::clone(budget),
+            stock: Arc::clone(stock),
             space: Mutex::default(),
+            faults: Mailbox::new(),
             access: OnceLock::new(),
             helper: Mutex::default(),
             attached: AtomicBool::new(false),
@@ -159,7 +166,8 @@ impl Managed {
         }
     }
 
-    /// Takes the lock of the core. Changes under it are charged when it is released.
+    /// Takes the lock of the core. When it is released, changes under it are charged, and keys that
+    /// were given up are released.
     pub(crate) fn lock(&self) -> Held<'_> {
         if let Some(held) = self.try_lock() {
             return held;
@@ -403,13 +411,16 @@ pub(crate) struct Held<'a> {
     space: MutexGuard<'a, Space>,
     /// The charges, as of the last release.
     charged: Chargeable,
+    /// Dropped after the lock: emptying them takes long.
+    unused: Unused<'a>,
 }
 
 impl<'a> Held<'a> {
     fn new(managed: &'a Managed, mut space: MutexGuard<'a, Space>) -> Self {
         let charged = Chargeable::of(&mut space);
         space.set_now(managed.budget.now());
-        Self { managed, space, charged }
+        let unused = managed.stock.release(std::iter::empty());
+        Self { managed, space, charged, unused }
     }
 }
 
@@ -434,6 +445,7 @@ impl Drop for Held<'_> {
         if now != self.charged {
             self.managed.set_present(now);
         }
+        self.unused = self.managed.stock.release(self.space.take_free());
     }
 }
 
@@ -444,7 +456,7 @@ mod tests {
     #[test]
     fn what_forks_share_counts_once_in_what_cannot_leave() {
         let budget = Arc::new(Budget::new(64 << 20, true));
-        let managed = Managed::new(SpaceId(1), 0, &budget);
+        let managed = Managed::new(SpaceId(1), 0, &budget, &Stock::of_test());
         managed.seen(1000);
         assert_eq!(managed.immovable(), 0, "it is not known what can be closed");
         managed.refused.store(true, Ordering::Relaxed);
@@ -458,7 +470,7 @@ mod tests {
     #[test]
     fn a_fork_is_worth_a_helper_by_its_own_pages_and_its_part_of_the_others() {
         let (budget, now) = (Arc::new(Budget::new(64 << 20, true)), Instant::now());
-        let managed = Managed::new(SpaceId(1), 0, &budget);
+        let managed = Managed::new(SpaceId(1), 0, &budget, &Stock::of_test());
         managed.seen(1024);
         managed.set_credit(1024);
         assert!(managed.is_worth_helper(), "it shares nothing");

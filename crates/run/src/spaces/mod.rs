@@ -9,8 +9,10 @@
 //! | `access`, `helper`, `staging` | how pages are filled in, and moved out |
 //! | `bytes` | bytes of pages on their way out |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
+//! | `mailbox` | its faults that were read |
 //! | `asked`, `waiting`, `polls`, `signal` | work for other threads, and how they are woken |
 //! | `maps`, `survey` | what `/proc` says of a space, and when it is read again |
+//! | `keys` | the store, and which keys of it are in use |
 //! | `books`, `refusals` | which spaces there are, and which processes cannot be managed |
 
 pub(crate) mod access;
@@ -19,7 +21,9 @@ pub(crate) mod books;
 pub(crate) mod budget;
 pub(crate) mod bytes;
 pub(crate) mod helper;
+pub(crate) mod keys;
 pub(crate) mod kinds;
+pub(crate) mod mailbox;
 pub(crate) mod managed;
 pub(crate) mod maps;
 pub(crate) mod polls;

@@ -1,8 +1,10 @@
 //! Calls a thread that has something to do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
+
+use zfold_pool::sound;
 
 use crate::spaces::managed::lock;
 
@@ -10,14 +12,8 @@ use crate::spaces::managed::lock;
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     called: AtomicBool,
-    state: Mutex<Call>,
+    stopped: Mutex<bool>,
     condition: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Call {
-    work: bool,
-    stop: bool,
 }
 
 impl Signal {
@@ -26,25 +22,24 @@ impl Signal {
         // One pending call is enough. AcqRel, with `wait`: the thread sees what was done before a
         // call that is left out once it has taken the pending one.
         if !self.called.swap(true, Ordering::AcqRel) {
-            lock(&self.state).work = true;
+            // A thread that has not seen it waits by then.
+            drop(lock(&self.stopped));
             self.condition.notify_one();
         }
     }
 
     /// Ends it, and all other threads that wait for the same signal.
     pub(crate) fn stop(&self) {
-        lock(&self.state).stop = true;
+        *lock(&self.stopped) = true;
         self.condition.notify_all();
     }
 
     /// The thread waits for a call; returns whether it should stop.
     pub(crate) fn wait(&self, time: Duration) -> bool {
-        let state = lock(&self.state);
-        let idle = |state: &mut Call| !state.work && !state.stop;
-        let waited = self.condition.wait_timeout_while(state, time, idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.work = false;
+        let is_idle = |stopped: &mut bool| !*stopped && !self.called.load(Ordering::Relaxed);
+        let waited = self.condition.wait_timeout_while(lock(&self.stopped), time, is_idle);
+        let stopped = sound(waited).0;
         self.called.swap(false, Ordering::AcqRel);
-        state.stop
+        *stopped
     }
 }

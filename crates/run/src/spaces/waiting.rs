@@ -19,36 +19,22 @@ const TURN: u32 = 16;
 #[derive(Default)]
 pub(crate) struct Waiting {
     faults: VecDeque<Pending>,
-    /// Counts the faults that were answered.
+    /// Counts the faults that were taken out.
     turn: u32,
-    /// The one that was taken last was the newest.
-    is_newest: bool,
 }
 
 impl Waiting {
-    /// Adds a fault that has just come.
-    pub(crate) fn add(&mut self, fault: Pending) {
-        self.faults.push_back(fault);
+    /// Adds a fault. One that was here before has its place again.
+    pub(crate) fn add(&mut self, pending: Pending) {
+        let came_before = |other: &Pending| other.fault.since <= pending.fault.since;
+        self.faults.insert(self.faults.partition_point(came_before), pending);
     }
 
     /// Takes out the fault that is to be answered next.
     pub(crate) fn next(&mut self) -> Option<Pending> {
-        let turn = self.turn.wrapping_add(1);
-        self.is_newest = self.faults.len() > CROWD && !turn.is_multiple_of(TURN);
-        let next = if self.is_newest { self.faults.pop_back() } else { self.faults.pop_front() };
-        self.turn = if next.is_some() { turn } else { self.turn };
-        next
-    }
-
-    /// Puts back the fault that was taken last, for which there was no room: its turn is still to
-    /// come.
-    pub(crate) fn put_back(&mut self, fault: Pending) {
-        self.turn = self.turn.wrapping_sub(1);
-        if self.is_newest {
-            self.faults.push_back(fault);
-        } else {
-            self.faults.push_front(fault);
-        }
+        self.turn = self.turn.wrapping_add(1);
+        let is_newest = self.faults.len() > CROWD && !self.turn.is_multiple_of(TURN);
+        if is_newest { self.faults.pop_back() } else { self.faults.pop_front() }
     }
 
     /// Takes out those of a space.
@@ -71,17 +57,18 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::spaces::asked::Fault;
     use crate::spaces::budget::Budget;
+    use crate::spaces::keys::Stock;
+    use crate::spaces::mailbox::Fault;
     use crate::spaces::managed::Managed;
 
     /// Returns faults of two spaces in turn, with their pages numbered.
     fn faults(number: usize) -> impl Iterator<Item = Pending> {
-        let budget = Arc::new(Budget::new(1 << 20, true));
-        let spaces = [1, 2].map(|id| Arc::new(Managed::new(SpaceId(id), 1, &budget)));
+        let (budget, stock) = (Arc::new(Budget::new(1 << 20, true)), Stock::of_test());
+        let spaces = [1, 2].map(|id| Arc::new(Managed::new(SpaceId(id), 1, &budget, &stock)));
         (0..number).map(move |page| Pending {
             managed: Arc::clone(&spaces[page % 2]),
-            fault: Fault { page, thread: 1, writes: false, since: Instant::now() },
+            fault: Fault { page, thread: 1, writes: false, free: false, since: Instant::now() },
         })
     }
 
@@ -111,16 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn one_without_room_keeps_its_turn() {
-        let mut waiting = waiting(CROWD + 2);
-        for _ in 0..3 * TURN {
-            let next = waiting.next().expect("there are some");
-            assert_eq!(next.fault.page, CROWD + 1);
-            waiting.put_back(next);
-        }
-        // One that came since is newer.
-        faults(CROWD + 3).skip(CROWD + 2).for_each(|fault| waiting.add(fault));
-        assert_eq!(waiting.next().expect("there are some").fault.page, CROWD + 2);
+    fn one_that_found_no_room_again_has_its_place_again() {
+        let mut waiting = waiting(4);
+        let found = [waiting.next(), waiting.next()];
+        found.into_iter().rev().flatten().for_each(|pending| waiting.add(pending));
+        assert_eq!(pages(&mut waiting), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::super::loads::{Away, Loads};
 use super::super::pages::{Page, SlotNo};
 use super::super::ranges::{PageNo, Pages};
-use super::super::space::{Answer, Released};
+use super::super::space::Answer;
 use super::{Mapped, PAGES, World};
 
 impl World {
@@ -27,21 +27,19 @@ impl World {
         let (content, page) = self.cache[&slot];
         if let Some(key) = copy.filter(|_| same) {
             if self.breaks_kept {
-                let mut released = Released::new();
-                if self.space.stored(page, slot, key, &mut released) {
-                    released.retain(|(_, state)| *state != Page::Stored(key));
-                    self.release(released);
-                }
+                self.space.stored(page, slot, key);
+                // Its own copy is the page.
+                self.space.take_free();
             } else {
                 self.space.kept(page, slot, key);
             }
             return;
         }
-        let (key, mut released) = (self.put(content), Released::new());
-        if !self.space.stored(page, slot, key, &mut released) {
-            released.push((page, Page::Stored(key)));
+        let key = self.put(content);
+        if !self.space.stored(page, slot, key) {
+            self.space.give_up(key);
         }
-        self.release(released);
+        self.release();
     }
 
     /// A thread reads the pages that a fault is to get, without the lock.
@@ -63,9 +61,8 @@ impl World {
             return;
         }
         let (page, loads, number, contents) = self.loads.remove(nth);
-        let mut released = Released::new();
         if !self.breaks_load {
-            self.space.end_load(number, &mut released);
+            self.space.end_load(number);
         }
         let runs: Vec<_> = self.space.still(&loads).collect();
         let refuses = self.refuses();
@@ -74,12 +71,12 @@ impl World {
             self.bring(at_page, contents[at]);
             let one = at_page..at_page + 1;
             if at_page == page {
-                self.space.filled(page, &one, true, &mut released);
+                self.space.filled(page, &one, true);
             } else {
-                self.space.brought(&one, true, &mut released);
+                self.space.brought(&one, true);
             }
         }
-        self.release(released);
+        self.release();
     }
 
     /// The prefetcher brings in what is in the swap cache, and begins to load what is in the store.
@@ -95,11 +92,10 @@ impl World {
                         assert_eq!(owner, at);
                         self.bring(at, content);
                     }
-                    let mut released = Released::new();
                     self.space.settled();
-                    self.space.brought(&run, true, &mut released);
+                    self.space.brought(&run, true);
                     self.space.spare(&run);
-                    self.release(released);
+                    self.release();
                 }
                 // No thread waits for any of them.
                 Away::Stored(loads) => return self.begin_load(PageNo::MAX, loads),
@@ -121,8 +117,7 @@ impl World {
     }
 
     pub(super) fn drop_copies(&mut self, most: usize) {
-        let mut released = Released::new();
-        self.space.take_copies(&(0..PAGES), most, &mut released);
-        self.release(released);
+        self.space.take_copies(&(0..PAGES), most);
+        self.release();
     }
 }

@@ -1,7 +1,9 @@
 //! Copies in the store of pages that came from it (S7), and how pages of the swap cache get to the
 //! store: as their copies, or compressed.
 
-use super::{Key, PageNo, Pages, Released, SlotNo, Space};
+use super::{Key, PageNo, Pages, SlotNo, Space};
+use zfold_uffd::policy::Past;
+
 use crate::core::pages::Page;
 
 impl Space {
@@ -17,53 +19,44 @@ impl Space {
         copied - self.inherited
     }
 
-    /// Takes out the states of a range, copies included.
-    pub(super) fn take(&mut self, range: &Pages) -> Released {
-        let mut released = Released::new();
-        self.take_copies(range, usize::MAX, &mut released);
-        released.extend(self.table.take(range).into_iter().map(|(page, state, _)| (page, state)));
-        self.park(&mut released);
-        released
+    /// Takes out the states of a range, copies included; returns them.
+    pub(super) fn take(&mut self, range: &Pages) -> Vec<(PageNo, Page, Past)> {
+        self.take_copies(range, usize::MAX);
+        let taken = self.table.take(range);
+        for (_, state, _) in &taken {
+            if let Page::Stored(key) = state {
+                self.give_up(*key);
+            }
+        }
+        taken
     }
 
     /// Takes the copies from pages of a range, up to `most`; returns how many there were.
-    pub(crate) fn take_copies(
-        &mut self,
-        range: &Pages,
-        most: usize,
-        released: &mut Released,
-    ) -> usize {
+    pub(crate) fn take_copies(&mut self, range: &Pages, most: usize) -> usize {
         let before = self.counts().copied;
-        self.table.take_copies(range, most, |page, key| released.push((page, Page::Stored(key))));
-        self.park(released);
+        self.table.take_copies(range, most, |_, key| self.loading.give_up(key));
         before - self.counts().copied
     }
 
-    /// Records that a page is nowhere; adds its copy to `released`.
-    pub(crate) fn emptied(&mut self, page: PageNo, released: &mut Released) {
-        self.release_copy(page, released);
+    /// Records that a page is nowhere.
+    pub(crate) fn emptied(&mut self, page: PageNo) {
+        self.give_up_copy(page);
         self.table.set(page, Page::Absent);
     }
 
-    fn release_copy(&mut self, page: PageNo, released: &mut Released) {
-        let copy = self.table.take_copy(page);
-        released.extend(copy.map(|key| (page, Page::Stored(key))));
-        self.park(released);
+    fn give_up_copy(&mut self, page: PageNo) {
+        if let Some(key) = self.table.take_copy(page) {
+            self.give_up(key);
+        }
     }
 
     /// Records that the store has under `key` what was in a slot of the swap cache. Returns whether
-    /// the page was still in that slot, and so is in the store now: then its copy is released.
+    /// the page was still in that slot, and so is in the store now: then its copy is given up.
     /// Otherwise `key` is not in use.
-    pub(crate) fn stored(
-        &mut self,
-        page: PageNo,
-        slot: SlotNo,
-        key: Key,
-        released: &mut Released,
-    ) -> bool {
+    pub(crate) fn stored(&mut self, page: PageNo, slot: SlotNo, key: Key) -> bool {
         let here = self.holds(page, slot);
         if here {
-            self.release_copy(page, released);
+            self.give_up_copy(page);
             self.table.set(page, Page::Stored(key));
         }
         here

@@ -1,23 +1,19 @@
 //! Discards that a program has announced (S2): their pages are doomed until the call has ended.
 
-use super::{PageNo, Pages, Ranges, Released, Space};
+use super::{PageNo, Pages, Ranges, Space};
 use crate::core::pages::Page;
 
 impl Space {
     /// Records that the program has announced a discard of a range (S2).
-    pub(crate) fn doomed(&mut self, range: &Pages) -> Released {
-        let mut released = Vec::new();
-        for (page, state) in self.take(range) {
+    pub(crate) fn doomed(&mut self, range: &Pages) {
+        for (page, state, _) in self.take(range) {
             if state.is_present() {
                 self.table.set(page, Page::Doomed { epoch: self.epoch });
-            } else {
-                released.push((page, state));
             }
         }
         for part in self.closed.without(range) {
             self.announce(part);
         }
-        released
     }
 
     /// Records that pages of an open range may be discarded until a wait that begins after this is
@@ -73,9 +69,9 @@ impl Space {
     }
 
     /// Same as [`forget`](Self::forget), for a range that stays mapped: doomed pages stay doomed.
-    pub(crate) fn open(&mut self, range: &Pages) -> Released {
+    pub(crate) fn open(&mut self, range: &Pages) {
         let doomed: Vec<_> = self.doomed_in(range).collect();
         doomed.into_iter().for_each(|page| self.announce(page..page + 1));
-        self.forget(range)
+        self.forget(range);
     }
 }

@@ -1,6 +1,6 @@
 //! The part of a space that a child gets, and closed ranges of it that may no longer be mapped.
 
-use super::{Key, PageNo, Ranges, Released, Space};
+use super::{Key, PageNo, Ranges, Space};
 use crate::core::pages::Page;
 
 impl Space {
@@ -14,14 +14,10 @@ impl Space {
         &self.arrivals
     }
 
-    /// Ends the hold, and gives up the keys of pages that came meanwhile: loads may be reading
-    /// them.
-    pub(crate) fn release(&mut self) -> Released {
+    /// Ends the hold, and gives up the keys of pages that came meanwhile.
+    pub(crate) fn release(&mut self) {
         self.held = false;
-        let arrived = std::mem::take(&mut self.arrivals).into_iter();
-        let mut released = arrived.map(|(page, key)| (page, Page::Stored(key))).collect();
-        self.park(&mut released);
-        released
+        self.arrivals.drain(..).for_each(|(_, key)| self.loading.give_up(key));
     }
 
     /// In a child: records that a page came to the parent during the fork, and not to the child.
@@ -63,11 +59,11 @@ impl Space {
         self.unsure = true;
     }
 
-    /// Keeps the closed ranges that are in `registered`; returns what the others named.
-    pub(crate) fn retain(&mut self, registered: &Ranges) -> Released {
+    /// Keeps the closed ranges that are in `registered`.
+    pub(crate) fn retain(&mut self, registered: &Ranges) {
         self.unsure = false;
         let gone: Vec<_> =
             self.closed.iter().flat_map(|range| registered.without(&range)).collect();
-        gone.iter().flat_map(|range| self.forget(range)).collect()
+        gone.iter().for_each(|range| self.forget(range));
     }
 }

@@ -1,11 +1,13 @@
 //! Loads from the store, of pages for which a thread waits, of pages ahead of these, and of pages
 //! that the program says it will need (S8).
 
+use std::vec::Drain;
+
 use zfold_uffd::policy::Past;
 
-use super::{PageNo, Pages, Released, SlotNo, Space};
+use super::{PageNo, Pages, SlotNo, Space};
 use crate::core::loads::{Away, Loads, Runs};
-use crate::core::pages::Page;
+use crate::core::pages::{Key, Page};
 
 /// Most pages that one search for needed pages looks at.
 const LOOKED_MAX: usize = 512;
@@ -16,24 +18,19 @@ impl Space {
         self.loading.begin()
     }
 
-    /// Ends a load. Adds the keys that no load reads any longer to `released`.
-    pub(crate) fn end_load(&mut self, number: u64, released: &mut Released) {
-        let free = self.loading.end(number);
-        released.extend(free.map(|(page, key)| (page, Page::Stored(key))));
+    /// Ends a load.
+    pub(crate) fn end_load(&mut self, number: u64) {
+        self.loading.end(number);
     }
 
-    /// Holds back keys that are to be released while a load may read them.
-    pub(super) fn park(&mut self, released: &mut Released) {
-        if self.loading.is_idle() {
-            return;
-        }
-        released.retain(|&(page, state)| match state {
-            Page::Stored(key) => {
-                self.loading.park(page, key);
-                false
-            }
-            _ => true,
-        });
+    /// Records that nothing here names a key any longer (S3).
+    pub(crate) fn give_up(&mut self, key: Key) {
+        self.loading.give_up(key);
+    }
+
+    /// Takes out the keys that were given up and that no load reads: the caller releases them (S3).
+    pub(crate) fn take_free(&mut self) -> Drain<'_, Key> {
+        self.loading.take_free()
     }
 
     /// Returns the runs of neighbours among the loaded pages that are still in the store under
@@ -118,15 +115,14 @@ impl Space {
     }
 
     /// Records that pages which were loaded ahead are filled in; otherwise like [`Space::filled`].
-    pub(crate) fn brought(&mut self, pages: &Pages, keeps: bool, released: &mut Released) {
+    pub(crate) fn brought(&mut self, pages: &Pages, keeps: bool) {
         for page in pages.clone() {
             match self.table.arrive(page, self.now) {
                 Page::Stored(key) if self.held => self.arrivals.push((page, key)),
                 Page::Stored(key) if keeps => self.table.keep(page, key),
-                was @ Page::Stored(_) => released.push((page, was)),
+                Page::Stored(key) => self.give_up(key),
                 _ => {}
             }
         }
-        self.park(released);
     }
 }

@@ -16,8 +16,8 @@
 //!   come back. Nor does a page of a range that was open when the announcement was read (it was
 //!   registered for a moment, by a failed attempt to close it) and is closed before the call has
 //!   ended.
-//! - S3: every key and slot is named by one state or copy. A caller that takes one out releases
-//!   what it names.
+//! - S3: every key and slot is named by one state or copy. The key of one that is taken out is
+//!   released when the lock is, by the thread that has it ([`Space::take_free`]).
 //! - S4: only pages of closed ranges have a state other than absent.
 //! - S5: messages of one call come in the order of its actions; messages of two calls may come in
 //!   the other order only if one unmaps a range and the other moves a mapping there. Then states at
@@ -71,9 +71,6 @@ pub(crate) enum Answer {
     Stored(Loads),
 }
 
-/// States that were taken out of a table, with what they name (S3).
-pub(crate) type Released = Vec<(PageNo, Page)>;
-
 /// The pages of the helper that works in an address space.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Helpers {
@@ -90,7 +87,7 @@ pub(crate) struct Space {
     closed: Ranges,
     table: PageTable,
     streams: Streams,
-    /// Loads that have not ended (S8).
+    /// Loads that have not ended, and keys that were given up (S3, S8).
     loading: Loading,
     /// Ranges whose unmapping is still to be reported (S5).
     debts: Ranges,
@@ -237,15 +234,8 @@ impl Space {
     }
 
     /// Records that a fault on `page` has filled in these pages; `keeps`: the store keeps their
-    /// contents as copies, except for pages that usually change. Adds what they named to
-    /// `released`.
-    pub(crate) fn filled(
-        &mut self,
-        page: PageNo,
-        pages: &Pages,
-        keeps: bool,
-        released: &mut Released,
-    ) {
+    /// contents as copies, except for pages that usually change.
+    pub(crate) fn filled(&mut self, page: PageNo, pages: &Pages, keeps: bool) {
         if self.helpers.all.contains(&pages.start) {
             return;
         }
@@ -254,44 +244,44 @@ impl Space {
             self.closed.insert(pages.clone());
         }
         self.streams.filled(page, pages);
-        self.brought(pages, keeps, released);
+        self.brought(pages, keeps);
     }
 
-    /// Records that a page that was to be filled in is present; adds what it named to `released`.
-    pub(crate) fn found(&mut self, page: PageNo, released: &mut Released) {
+    /// Records that a page that was to be filled in is present.
+    pub(crate) fn found(&mut self, page: PageNo) {
         match self.table.get(page) {
             Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => {}
             _ if self.closed.around(page).is_none() => {}
             // The copy of a page in the swap cache stays.
-            _ => self.brought(&(page..page + 1), false, released),
+            _ => self.brought(&(page..page + 1), false),
         }
     }
 
     /// A range is no longer mapped.
-    pub(crate) fn unmapped(&mut self, range: &Pages) -> Released {
+    pub(crate) fn unmapped(&mut self, range: &Pages) {
         let paid = self.debts.remove(range);
         let mut unpaid = Ranges::default();
         unpaid.insert(range.clone());
         paid.iter().for_each(|paid| drop(unpaid.remove(paid)));
-        unpaid.iter().flat_map(|part| self.forget(&part)).collect()
+        unpaid.iter().for_each(|part| self.forget(&part));
     }
 
     /// A range has moved, as far as a thread asked for that (S5). The old place is reported as
-    /// unmapped next, unless it stays mapped. Returns what was at the new place, and calls `moved`
+    /// unmapped next, unless it stays mapped. What was at the new place is given up. Calls `moved`
     /// for each page of the swap cache.
     pub(crate) fn moved(
         &mut self,
         from: &Pages,
         to: PageNo,
         mut moved: impl FnMut(SlotNo, PageNo),
-    ) -> Released {
+    ) {
         let len = self.moving.map_or(from.len(), |len| len.min(from.len()));
         let from = &(from.start..from.start + len);
         let target = to..to + len;
         for part in self.closed.within(&target) {
             self.debts.insert(part);
         }
-        let released = self.forget(&target);
+        self.forget(&target);
         let closed = self.closed.within(from);
         let mut copies = Vec::new();
         self.table.take_copies(from, usize::MAX, |page, key| copies.push((page, key)));
@@ -307,7 +297,6 @@ impl Space {
             self.table.put(page, state, past);
         }
         copies.into_iter().for_each(|(page, key)| self.table.keep(page - from.start + to, key));
-        released
     }
 
     /// No message of the kernel is still to come (S1).
@@ -323,9 +312,9 @@ impl Space {
     }
 
     /// Takes out the states of a range and opens it.
-    pub(crate) fn forget(&mut self, range: &Pages) -> Released {
+    pub(crate) fn forget(&mut self, range: &Pages) {
         self.closed.remove(range);
-        self.take(range)
+        self.take(range);
     }
 
     /// Leaves a range to the program for itself.
@@ -344,11 +333,10 @@ impl Space {
     }
 
     /// Takes out everything: the space is gone.
-    pub(crate) fn forget_all(&mut self) -> Released {
+    pub(crate) fn forget_all(&mut self) {
         self.closed = Ranges::default();
-        let mut released = self.release();
-        released.extend(self.take(&(0..PageNo::MAX)));
-        released
+        self.release();
+        self.take(&(0..PageNo::MAX));
     }
 
     /// Asserts S4, S7 for states, and that counts agree.

@@ -13,7 +13,7 @@ fn space(states: impl Fn(PageNo) -> Page) -> Space {
     present.insert(all.clone());
     space.close(&all, &present, 0);
     all.for_each(|page| match states(page) {
-        Page::Absent => space.emptied(page, &mut Released::new()),
+        Page::Absent => space.emptied(page),
         state => space.set(page, state),
     });
     space
@@ -21,10 +21,7 @@ fn space(states: impl Fn(PageNo) -> Page) -> Space {
 
 /// Has faults follow each other at these pages, of which each gets its page alone.
 fn follow(space: &mut Space, pages: impl IntoIterator<Item = PageNo>) {
-    let mut released = Released::new();
-    pages.into_iter().for_each(|page| {
-        space.filled(page, &(page..page + 1), false, &mut released);
-    });
+    pages.into_iter().for_each(|page| space.filled(page, &(page..page + 1), false));
 }
 
 /// The answer for these pages, each of which is under its number.
@@ -101,51 +98,48 @@ fn a_stack_that_grows_waits_for_room() {
 }
 
 /// What a fault brings from the store, with its copies or without.
-fn load(space: &mut Space, pages: Pages, keeps: bool) -> Released {
-    let mut released = Released::new();
-    space.filled(pages.start, &pages, keeps, &mut released);
+fn load(space: &mut Space, pages: Pages, keeps: bool) -> Vec<Key> {
+    space.filled(pages.start, &pages, keeps);
     space.check();
-    released
+    given_up(space)
+}
+
+fn given_up(space: &mut Space) -> Vec<Key> {
+    space.take_free().collect()
 }
 
 #[test]
 fn what_comes_from_the_store_has_a_copy_until_it_is_nowhere_or_in_the_store() {
     let mut space = space(|page| Page::Stored(page as Key));
     assert_eq!(load(&mut space, 100..110, true), []);
-    assert_eq!(
-        load(&mut space, 110..112, false),
-        [(110, Page::Stored(110)), (111, Page::Stored(111))]
-    );
+    assert_eq!(load(&mut space, 110..112, false), [110, 111]);
     assert_eq!(
         (space.copy(102), space.copy(103), space.counts().copied),
         (Some(102), Some(103), 10)
     );
     // It was zeros when it left.
-    let mut released = Released::new();
-    space.emptied(100, &mut released);
-    assert_eq!((released, space.copy(100)), (vec![(100, Page::Stored(100))], None));
+    space.emptied(100);
+    assert_eq!((given_up(&mut space), space.copy(100)), (vec![100], None));
     // It leaves, comes back and leaves again: the copy is the page, or what was compressed is.
     (101..104).for_each(|page| space.set(page, Page::Cached(page as SlotNo)));
-    space.filled(101, &(101..102), true, &mut Released::new());
+    space.filled(101, &(101..102), true);
     assert_eq!(space.copy(101), Some(101), "the bytes are those of the slot");
     assert!(space.kept(101, 101, 101), "it is there: nothing to compress");
     assert_eq!((space.page(101), space.copy(101)), (Page::Resident { age: 0 }, Some(101)));
     assert!(space.kept(102, 102, 102));
     assert_eq!((space.page(102), space.copy(102)), (Page::Stored(102), None));
-    let mut released = Released::new();
     space.set(101, Page::Cached(1));
-    assert!(space.stored(101, 1, 77, &mut released));
-    assert!(!space.stored(101, 1, 78, &mut released), "it is in the store");
-    assert_eq!(released, [(101, Page::Stored(101))]);
+    assert!(space.stored(101, 1, 77));
+    assert!(!space.stored(101, 1, 78), "it is in the store");
+    assert_eq!(given_up(&mut space), [101]);
     assert_eq!(space.page(101), Page::Stored(77));
     // What is given up, moved and unmapped.
-    let released = space.doomed(&(104..105));
-    assert_eq!((released, space.copy(104)), (vec![(104, Page::Stored(104))], None));
+    space.doomed(&(104..105));
+    assert_eq!((given_up(&mut space), space.copy(104)), (vec![104], None));
     space.moved(&(105..107), 300, |_, _| ());
     assert_eq!((space.copy(105), space.copy(300), space.copy(301)), (None, Some(105), Some(106)));
-    let released = space.unmapped(&(107..109));
-    let keys: Vec<_> = released.iter().map(|(_, state)| *state).collect();
-    assert!(keys.contains(&Page::Stored(107)) && keys.contains(&Page::Stored(108)));
+    space.unmapped(&(107..109));
+    assert_eq!(given_up(&mut space), [107, 108]);
     space.check();
 }
 
@@ -154,9 +148,8 @@ fn a_copy_that_was_dropped_is_not_the_page() {
     let mut space = space(|page| Page::Stored(page as Key));
     load(&mut space, 100..102, true);
     (100..102).for_each(|page| space.set(page, Page::Cached(page as SlotNo)));
-    let mut released = Released::new();
-    space.take_copies(&(0..PageNo::MAX), 1, &mut released);
-    assert_eq!(released, [(100, Page::Stored(100))]);
+    space.take_copies(&(0..PageNo::MAX), 1);
+    assert_eq!(given_up(&mut space), [100]);
     assert!(!space.kept(100, 100, 100) && space.kept(101, 101, 101));
     assert_eq!((space.page(100), space.page(101)), (Page::Cached(100), Page::Stored(101)));
     assert!(space.kept(101, 101, 101), "it is in the slot no more");
@@ -173,9 +166,8 @@ fn a_child_refers_to_the_copies_of_its_parent() {
     keys.sort_unstable();
     assert!(keys.into_iter().eq(101..200), "but to that of a page that is not copied");
     assert_eq!((child.copy(101), child.counts().copied), (Some(101), 49));
-    let states = child.forget_all();
-    let named = states.iter().filter(|(_, state)| matches!(state, Page::Stored(_)));
-    assert_eq!(named.count(), 99);
+    child.forget_all();
+    assert_eq!(given_up(&mut child).len(), 99);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use zfold_testing::wait::PATIENCE;
 
 use super::*;
-use crate::faults::answer::Answers;
 use crate::limit::close::close;
 
 /// A thread that begins to give memory up while an attempt to close it fails may be slow to go on.
@@ -33,7 +32,7 @@ fn what_is_given_up_while_it_is_being_closed_stays_away() {
             let _ = access.unregister(&pages);
         }
         drop(space);
-        close(&world.engine.shared, managed, &pages, 0, &mut Answers::new());
+        close(&world.engine.shared, managed, &pages, 0);
         world.request(Request::PageOut { range: memory });
     };
     let back = thread::scope(|scope| {

@@ -1,9 +1,12 @@
 //! What a program sees, and what the limit holds, while its memory leaves and comes back.
 
+use std::time::Instant;
+
 use super::*;
 use crate::core::space::ZEROS_BYTES;
-use crate::faults::answer::Answers;
+use crate::faults::answer::enter;
 use crate::limit::close::{Look, close, close_open, close_slices, look};
+use crate::spaces::mailbox::Fault;
 use zfold_uffd::page::pages_in;
 
 #[test]
@@ -223,7 +226,7 @@ fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
     let whole = pages_of(&memory);
     world.request(Request::PageOut { range: 0..page_len() });
     assert_eq!(managed.lock().closed().without(&whole).len(), anew.len());
-    assert!(close(&world.engine.shared, &managed, &whole, 0, &mut Answers::new()));
+    assert!(close(&world.engine.shared, &managed, &whole, 0));
     assert_eq!(managed.lock().closed().within(&whole), [whole]);
     for page in pages(&memory) {
         verify(page, if anew.contains(&page) { 2 } else { 1 });
@@ -264,7 +267,7 @@ fn a_mapping_that_is_gone_keeps_no_other_open() {
     world.unmap(&gone);
     let managed = world.engine.space(world.space);
     let whole = pages_of(&memory);
-    close_slices(&world.engine.shared, &managed, &whole, &mut Answers::new());
+    close_slices(&world.engine.shared, &managed, &whole);
     let parts = [whole.start..whole.start + 16, whole.end - 16..whole.end];
     assert_eq!(managed.lock().closed().within(&whole), parts);
     verify(memory.start, 1);
@@ -393,7 +396,7 @@ fn what_the_program_wants_for_itself_comes_back_and_stays() {
     let managed = world.engine.space(world.space);
     let survey = || {
         *lock(&managed.next_look_at_own) = None;
-        close_open(&world.engine.shared, &managed, &mut Answers::new());
+        close_open(&world.engine.shared, &managed);
         !managed.lock().closed().touches(&pages_of(&own))
     };
     assert!(survey(), "before the call");
@@ -448,5 +451,20 @@ fn two_threads_change_their_own_parts_at_once() {
         }
     });
     world.wait_until_released();
+    world.check();
+}
+
+#[test]
+fn whoever_enters_a_space_answers_what_others_have_read() {
+    let Some(world) = World::new("whoever_enters_a_space", 8 * MIB) else { return };
+    let memory = world.map(16 * page_len());
+    let managed = world.engine.space(world.space);
+    for page in pages_of(&memory) {
+        let since = Instant::now();
+        managed.faults.add(Fault { page, thread: 1, writes: true, free: false, since });
+    }
+    enter(&world.engine.shared, &managed, |_| ());
+    assert!(managed.faults.take().is_none());
+    assert_eq!(world.there(&memory).len(), 16);
     world.check();
 }

@@ -1,9 +1,72 @@
-//! Which keys of the store are in use, and by how many address spaces: parent and child of a fork
-//! share the pages that were stored before it.
+//! The store, which of its keys are in use, and by how many address spaces: parent and child of a
+//! fork share the pages that were stored before it.
 
 use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard};
 
-use crate::core::pages::Key;
+use zfold_pool::Lock;
+use zfold_store::Store;
+
+use crate::core::pages::{Key, PAYLOADS};
+
+/// A store and its keys.
+pub(crate) struct Stock {
+    pub store: Arc<Store>,
+    keys: Lock<Keys>,
+}
+
+impl Stock {
+    /// Returns a store of which no key is in use.
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
+        Self { store, keys: Lock::new(Keys::new(keys)) }
+    }
+
+    /// Returns a small store, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_test() -> Arc<Self> {
+        use zfold_store::{CodecKind, StoreOptions};
+        let options =
+            zfold_pool::PoolOptions::default().with_page_size(crate::options::page_size());
+        let pool = zfold_pool::create("test", &options).unwrap();
+        let store = Store::new(pool, &StoreOptions::new(16, CodecKind::Lz4.into())).unwrap();
+        Arc::new(Self::new(Arc::new(store)))
+    }
+
+    /// Takes the lock of the keys, a leaf.
+    pub(crate) fn keys(&self) -> MutexGuard<'_, Keys> {
+        self.keys.lock()
+    }
+
+    /// Removes a user of each of these keys. Those that it was the last user of are free when what
+    /// this returns is dropped.
+    pub(crate) fn release(&self, keys: impl Iterator<Item = Key>) -> Unused<'_> {
+        let mut of = None;
+        let last = keys.filter(|&key| of.get_or_insert_with(|| self.keys()).release(key));
+        Unused { stock: self, keys: last.collect() }
+    }
+}
+
+/// Keys that nobody uses.
+///
+/// # Cost
+/// A free in the store for each of them, when this is dropped.
+pub(crate) struct Unused<'a> {
+    stock: &'a Stock,
+    keys: Vec<Key>,
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        for &key in &self.keys {
+            self.stock.store.invalidate(u64::from(key));
+        }
+        if !self.keys.is_empty() {
+            let mut keys = self.stock.keys();
+            self.keys.drain(..).for_each(|key| keys.put_back(key));
+        }
+    }
+}
 
 /// The keys of a store.
 #[derive(Debug)]
@@ -20,8 +83,13 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Returns the keys 0 to `count - 1`, all free.
-    pub(crate) fn new(count: Key) -> Self {
+    fn new(count: Key) -> Self {
         Self { free: Vec::new(), next: 0, end: count, shared: HashMap::new() }
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn count(&self) -> Key {
+        self.end
     }
 
     /// Takes a key into use; `None` if all are.
@@ -45,7 +113,7 @@ impl Keys {
 
     /// Removes a user; returns whether it was the last. Then the caller empties the key and puts
     /// it back.
-    pub(crate) fn release(&mut self, key: Key) -> bool {
+    fn release(&mut self, key: Key) -> bool {
         // Without forks there is nothing to look up.
         if self.shared.is_empty() {
             return true;
@@ -64,7 +132,7 @@ impl Keys {
     }
 
     /// Puts back a key that nobody uses and that holds nothing.
-    pub(crate) fn put_back(&mut self, key: Key) {
+    fn put_back(&mut self, key: Key) {
         self.free.push(key);
     }
 

@@ -77,7 +77,7 @@ pub(super) struct Core {
     /// Counts pages that leave.
     pub clock: Clock,
     /// How pages have come back, as `Returns` says it: a hint like the pasts.
-    pub returns: AtomicU32,
+    pub returns: AtomicU64,
     /// What protecting pages from writes has earned lately: a hint.
     earned: AtomicI32,
     /// For each chunk, the number of pages that are in their place.
@@ -133,7 +133,7 @@ impl Core {
             links: Words::new(pages as usize)?,
             pasts: Words::new(pages as usize)?,
             clock: Clock::default(),
-            returns: AtomicU32::default(),
+            returns: AtomicU64::default(),
             earned: AtomicI32::new(0),
             residents: Words::new(chunks)?,
             listed: AtomicU32::new(NIL),

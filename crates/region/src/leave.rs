@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
+use zfold_uffd::policy::{Era, Returns};
 
 use super::core::Core;
 use super::evict::Hand;
@@ -164,9 +165,18 @@ impl Core {
 
     /// A page was dropped in its place.
     fn dropped(&self, key: u32) {
-        self.remember(key, self.past(key).0.left(self.clock.now()), 0);
+        self.remember_left(key, self.clock.now());
         self.count_out(key);
         self.settle(key, State::Stored, 0, false);
+    }
+
+    /// A page leaves.
+    fn remember_left(&self, key: u32, now: Era) {
+        // Relaxed: a hint.
+        let mut returns = Returns::from_bits(self.returns.load(Ordering::Relaxed));
+        let past = returns.left(self.past(key).0, key.into(), now);
+        self.returns.store(returns.bits(), Ordering::Relaxed);
+        self.remember(key, past, 0);
     }
 
     /// Moves pages that this thread is in charge of to slots from `slot` on; returns how many
@@ -177,7 +187,7 @@ impl Core {
             let count_left = (keys.end - key) as usize;
             let moved = self.frames.take_out(space.address_of(key), to..to + count_left);
             for _ in 0..moved.done {
-                self.remember(key, self.past(key).0.left(now), 0);
+                self.remember_left(key, now);
                 self.ring.fill(to, key);
                 self.count_out(key);
                 self.settle(key, State::Staged, to as u32, false);

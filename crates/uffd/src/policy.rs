@@ -18,6 +18,11 @@
 //! Performance Caching", ISCA 2007). Neighbours share their luck: what is brought back between them
 //! stays in one piece.
 //!
+//! Programs also work in phases: what has just come is in use for a while, and comes back soon if
+//! it leaves before. Others touch a page once, or now and then. Which of the two it is tell sampled
+//! pages, which may leave as soon as they have come. Where most of those that left so young come
+//! back soon, other pages without heat stay for longer once they have come.
+//!
 //! - P1: a search for pages to leave ends: after [`Haste::ROUNDS`] rounds no page is spared.
 //! - P2: a page that has just come is not taken before others, though it has no heat: it may not
 //!   even have been touched, and the hand may move just ahead of a sequence of faults.
@@ -56,6 +61,15 @@ const LATE_ODDS: u64 = 16;
 const IN_TIME_ODDS: u64 = 8;
 const GROUP: u64 = 512;
 const KEPT: u16 = 4;
+
+/// Eras for which a page without heat stays after it has come (P2): usually, and where most pages
+/// that leave before come back soon; and in which a sampled page leaves young.
+const FRESH: u16 = 1;
+const SETTLING: u16 = ERAS / 2;
+const YOUNG: u16 = ERAS / 8;
+
+/// In place of a heat: a page without heat that settles, or if it is away, left young.
+const NEW: u16 = 6;
 
 /// Rounds for which the hand spares a page, by its heat.
 const ROUNDS: [u8; 6] = [0, 4, 8, 16, 32, 64];
@@ -118,8 +132,12 @@ impl Past {
         Self(heat << ERA_BITS | at.0)
     }
 
+    fn is_new(self) -> bool {
+        self.0 >> ERA_BITS == NEW
+    }
+
     fn heat(self) -> u16 {
-        self.0 >> ERA_BITS
+        if self.is_new() { 0 } else { self.0 >> ERA_BITS }
     }
 
     /// Returns when it came or left last.
@@ -142,9 +160,9 @@ impl Past {
         Self::new(0, now)
     }
 
-    /// The page leaves.
+    /// The page leaves. Whether it is young is for [`Returns::left`].
     #[must_use]
-    pub fn left(self, now: Era) -> Self {
+    fn left(self, now: Era) -> Self {
         Self::new(self.heat(), now)
     }
 
@@ -176,36 +194,67 @@ impl Past {
 
     /// Returns whether the page, which is there, has just come (P2).
     fn is_fresh(self, now: Era) -> bool {
-        now.since(self.at()) <= 1
+        now.since(self.at()) <= if self.is_new() { SETTLING } else { FRESH }
     }
 }
 
-/// How pages have come back of late: how many of a sample were in time, and how many there were.
+/// How pages have come back of late: how many of a sample were in time, and how many there were;
+/// and how many of those that left young came back soon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Returns {
     in_time: u16,
     all: u16,
+    back: u16,
+    young: u16,
 }
 
 impl Returns {
     /// Returns the same from [`bits`](Self::bits).
-    pub fn from_bits(bits: u32) -> Self {
-        Self { in_time: (bits >> 16) as u16, all: bits as u16 }
+    pub fn from_bits(bits: u64) -> Self {
+        let [in_time, all, back, young] = [48, 32, 16, 0].map(|at| (bits >> at) as u16);
+        Self { in_time, all, back, young }
     }
 
     /// Returns them as bits.
-    pub fn bits(self) -> u32 {
-        u32::from(self.in_time) << 16 | u32::from(self.all)
+    pub fn bits(self) -> u64 {
+        let parts = [self.in_time, self.all, self.back, self.young];
+        parts.into_iter().fold(0, |bits, part| bits << 16 | u64::from(part))
+    }
+
+    /// A page leaves; returns what is to be remembered of it.
+    #[must_use]
+    pub fn left(&mut self, past: Past, page: u64, now: Era) -> Past {
+        let is_young = past.heat() == 0 && now.since(past.at()) <= YOUNG;
+        if !is_young || !page.is_multiple_of(SAMPLED) {
+            return past.left(now);
+        }
+        let fades = 1 + u16::from(u32::from(self.young) + 1 >= REMEMBERED);
+        (self.back, self.young) = (self.back / fades, (self.young + 1) / fades);
+        Past::new(NEW, now)
     }
 
     /// A page comes, again if `past` is known; returns what is to be remembered of it. Pages of a
     /// group (`page` / `GROUP`) draw the same odds.
     pub fn refaulted(&mut self, past: Past, page: u64, now: Era) -> Past {
+        let came = self.came(past, page, now);
+        let settles = came.heat() == 0 && !page.is_multiple_of(SAMPLED) && self.are_young_needed();
+        if settles { Past::new(NEW, now) } else { came }
+    }
+
+    /// Whether most of those that left young have come back soon, and not because all do.
+    fn are_young_needed(self) -> bool {
+        let is_known = u32::from(self.young) >= REMEMBERED / 16;
+        is_known && self.back > self.young / 2 && !self.are_alike(true)
+    }
+
+    fn came(&mut self, past: Past, page: u64, now: Era) -> Past {
         let refaulted = past.returned(now);
         if past == Past::UNKNOWN {
             return refaulted;
         }
         let in_time = now.since(past.at()) < IN_TIME;
+        self.back += u16::from(past.is_new() && now.since(past.at()) < SOON);
+        self.back = self.back.min(self.young);
         if page.is_multiple_of(SAMPLED) {
             self.count(in_time);
         }
@@ -224,7 +273,7 @@ impl Returns {
         self.all += 1;
         self.in_time += u16::from(in_time);
         if u32::from(self.all) >= REMEMBERED {
-            *self = Self { in_time: self.in_time / 2, all: self.all / 2 };
+            (self.in_time, self.all) = (self.in_time / 2, self.all / 2);
         }
     }
 
@@ -363,7 +412,7 @@ mod tests {
 
     #[test]
     fn where_all_come_in_time_only_chance_makes_a_page_hotter() {
-        let mut returns = Returns { in_time: 900, all: 900 };
+        let mut returns = Returns { in_time: 900, all: 900, ..Returns::default() };
         let heats: Vec<_> = (0..100)
             .map(|group| {
                 let past = Past::new(1, era(1)).left(era(1));
@@ -371,6 +420,34 @@ mod tests {
             })
             .collect();
         assert!(heats.iter().all(|&heat| heat == 1 || heat == KEPT), "{heats:?}");
+    }
+
+    #[test]
+    fn pages_settle_where_most_that_leave_young_come_back_soon() {
+        let settled = |back: u64| {
+            let mut returns = Returns::default();
+            for page in (0..200).map(|nth| nth * SAMPLED) {
+                let past = returns.left(Past::first(era(10)), page, era(10 + YOUNG));
+                let late = if page / SAMPLED % 100 < back { SOON - 1 } else { LOST };
+                let came = returns.refaulted(past, page, era(10 + YOUNG + late));
+                assert!(!came.is_new(), "a sampled page");
+            }
+            assert_eq!(Returns::from_bits(returns.bits()), returns);
+            let came = returns.refaulted(Past::UNKNOWN, 1, era(50));
+            let spared = |at: u16| Haste::after(0).pass(0, came, era(at)).is_some();
+            let last = (50..100).rev().find(|&at| spared(at));
+            assert_eq!(Haste::after(2).pass(0, came, era(50)), None, "P1");
+            (came.heat(), last.map(|last| last - 50))
+        };
+        // Where all come back, nothing settles.
+        let found = [0, 45, 55, 90, 100].map(settled);
+        assert_eq!(found, [1, 1, 16, 16, 1].map(|eras| (0, Some(eras))));
+        // What does not leave young tells nothing, nor does what is not sampled.
+        let mut returns = Returns::default();
+        for (page, age, heat) in [(0, YOUNG + 1, 0), (1, 0, 0), (0, 0, 1)] {
+            let left = returns.left(Past::new(heat, era(10)), page, era(10 + age));
+            assert_eq!((left, returns), (Past::new(heat, era(10 + age)), Returns::default()));
+        }
     }
 
     #[test]

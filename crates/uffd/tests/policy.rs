@@ -133,7 +133,7 @@ fn simulated(rule: Rule, touches: &[usize], most: usize) -> (usize, Curve) {
                 if left.is_none() {
                     there[hand] = false;
                     resident -= 1;
-                    past[hand] = past[hand].left(now);
+                    past[hand] = returns.left(past[hand], hand as u64, now);
                 }
                 hand = (hand + 1) % PAGES;
                 passed += 1;

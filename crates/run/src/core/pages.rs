@@ -301,7 +301,7 @@ impl PageTable {
     pub(crate) fn leave(&mut self, page: PageNo, slot: SlotNo, now: Era) -> Page {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
-        chunk.past[at] = chunk.past[at].left(now);
+        chunk.past[at] = self.returns.left(chunk.past[at], page as u64, now);
         exchange(chunk, at, Page::Cached(slot), &mut self.counts)
     }
 

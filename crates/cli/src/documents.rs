@@ -114,4 +114,5 @@ fn documents_have_the_figures_of_guests() {
 #[test]
 fn documents_have_the_figures_of_runs() {
     check("stats-run.md", "figures of runs", &table::<zfold_run::Figures>());
+    check("stats-run.md", "figures of touched memory", &list::<zfold_run::Touched>());
 }

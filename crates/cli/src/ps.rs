@@ -54,6 +54,7 @@ fn text(subjects: &[Subject]) -> String {
         "LIMIT",
         "RESIDENT",
         "STAYS",
+        "TOUCHED",
         "STORED",
         "RATIO",
         "FAULTS/S",
@@ -65,12 +66,14 @@ fn text(subjects: &[Subject]) -> String {
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(subjects.iter().map(|one| {
         let stays = one.of_run(|run| Some(run.state.stays()));
+        let touched = one.of_run(|run| Some(run.state.touched?.0.touched_1min_bytes));
         let unmanaged = one.of_run(|run| Some(run.state.figures.unmanaged_total));
         [
             one.pid().to_string(),
             one.limit().map_or_else(|| "none".to_owned(), bytes),
             bytes(one.resident()),
             stays.map_or_else(none, bytes),
+            touched.map_or_else(none, bytes),
             bytes(one.stored()),
             one.ratio().map_or_else(none, |ratio| format!("{ratio:.2}")),
             one.faults().map_or_else(none, |rate| format!("{rate:.0}")),
@@ -80,9 +83,9 @@ fn text(subjects: &[Subject]) -> String {
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..titles.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &[String; 9]| {
-        let numbers = row[..8].iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-        format!("{}  {}\n", numbers.collect::<Vec<_>>().join("  "), row[8])
+    let line = |row: &[String; 10]| {
+        let numbers = row[..9].iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        format!("{}  {}\n", numbers.collect::<Vec<_>>().join("  "), row[9])
     };
     rows.iter().map(line).collect()
 }

@@ -8,7 +8,7 @@ use zfold_disk::nbd::TABLE as OF_NBD;
 use zfold_disk::table::{FAILED, PAGES, SERVED};
 use zfold_far::TABLE as OF_FAR;
 use zfold_figures::{Doc, Figures, Kind};
-use zfold_run::figures::table::{BACKING, MEMORY, STAYS, WORK};
+use zfold_run::figures::table::{BACKING, MEMORY, STAYS, TOUCHED, WORK};
 
 use crate::args::{StatArgs, StatFormat};
 use crate::control::client::Client;
@@ -101,6 +101,9 @@ fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
         table(&mut text, BACKING, &figures(BACKING, false));
     }
     table(&mut text, STAYS, &figures(STAYS, false));
+    if let Some(touched) = &state.touched {
+        table(&mut text, TOUCHED, &in_rows(TOUCHED, &touched.0, None));
+    }
     if let Some(now) = &state.far {
         let since = since.and_then(|since| since.of(|run| run.far.as_deref()));
         table(&mut text, OF_FAR, &far(now, since));

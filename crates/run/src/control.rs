@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use super::figures::Figures;
+use super::figures::{Figures, Touched};
 
 /// How long a page-out may take.
 const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
@@ -28,6 +28,8 @@ impl std::fmt::Debug for Control {
 pub struct State {
     /// Its figures.
     pub figures: Figures,
+    /// How much memory it touched, if that is seen.
+    pub touched: Option<Touched>,
     /// The program was paused by [`Control::pause`].
     pub paused: bool,
     /// Which of the store's codecs compresses pages: 0 is its own, others are those of
@@ -47,6 +49,7 @@ impl Control {
     pub fn state(&self) -> State {
         State {
             figures: self.0.figures(),
+            touched: self.0.seen.touched(),
             paused: self.0.is_paused(),
             codec: self.0.store().tunables().codec,
         }

@@ -20,9 +20,11 @@ pub mod table {
     pub const FAULTS: &str = "page faults that zfold answered";
     /// Work that was done.
     pub const WORK: &str = "work";
+    /// Memory that was touched, where that is seen.
+    pub const TOUCHED: &str = "memory that was touched, at most";
 }
 
-use table::{BACKING, FAULTS, MEMORY, STAYS, WORK};
+use table::{BACKING, FAULTS, MEMORY, STAYS, TOUCHED, WORK};
 
 figures! {
     /// The figures of a run. Names in `_total` only grow, names in `peak_` are the most so far, and
@@ -121,4 +123,28 @@ figures! {
     counter managed_total: Count, "address spaces whose pages left", [report(WORK)];
     total unmanaged_total: Count, "processes that could not be managed",
         [report(WORK).row("unmanaged").named("unmanaged_total"), state(WORK).row("unmanaged")];
+}
+
+figures! {
+    /// How much memory a run touched, at most: where the kernel does not tell of some, all of that
+    /// counts. Absent as a whole where nothing is known.
+    pub struct Touched;
+
+    gauge touched_10s_bytes: Bytes, "in the last 10 s", [state(TOUCHED).row("10 s")];
+    gauge touched_10s_error_bytes: Bytes, "by so much more or less, 95 times in 100",
+        [state(TOUCHED).row("  error")];
+    gauge touched_1min_bytes: Bytes, "in the last minute", [state(TOUCHED).row("1 min")];
+    gauge touched_1min_error_bytes: Bytes, "by so much more or less, 95 times in 100",
+        [state(TOUCHED).row("  error")];
+    gauge touched_10min_bytes: Bytes, "in the last ten minutes", [state(TOUCHED).row("10 min")];
+    gauge touched_10min_error_bytes: Bytes, "by so much more or less, 95 times in 100",
+        [state(TOUCHED).row("  error")];
+    gauge peak_touched_10s_bytes: Bytes, "the most in any 10 s, error included",
+        [report(TOUCHED).row("any 10 s"), FIELD];
+    gauge peak_touched_1min_bytes: Bytes, "the most in any minute, error included",
+        [report(TOUCHED).row("any 1 min"), FIELD];
+    gauge peak_touched_10min_bytes: Bytes, "the most in any ten minutes, error included",
+        [report(TOUCHED).row("any 10 min"), FIELD];
+    gauge enough_limit_bytes: Bytes, "the limit under which what is touched in any minute stays",
+        [report(TOUCHED).row("enough"), FIELD];
 }

@@ -36,6 +36,7 @@
 //! | `faults` | a missing page comes |
 //! | `reclaim` | a page leaves |
 //! | `auto` | what a run may take, chosen by what is left |
+//! | `seen` | how much of its memory a program touches |
 //! | `limit` | how much there is, and what is closed when that comes near the limit |
 //! | `engine` | the memory side as a whole: its threads |
 //! | `figures` | what is counted, and where it is shown |
@@ -77,6 +78,8 @@ mod reclaim;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod running;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod seen;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod shared;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod spaces;
@@ -85,7 +88,7 @@ mod sys;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod trace;
 
-pub use figures::{Figures, LIMIT_MIN};
+pub use figures::{Figures, LIMIT_MIN, Touched};
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub use self::{

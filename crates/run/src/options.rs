@@ -7,7 +7,7 @@ use zfold_figures::Quantiles;
 use zfold_pool::{PageSize, Pool, builders};
 use zfold_store::StoreOptions;
 
-use crate::figures::Figures;
+use crate::figures::{Figures, Touched};
 use crate::sys::inherited::Inherited;
 use zfold_uffd::page::page_len;
 
@@ -194,6 +194,8 @@ pub struct Report {
     pub wall: Duration,
     /// What it held and did.
     pub figures: Figures,
+    /// How much memory it touched, if that was seen.
+    pub touched: Option<Touched>,
     /// Processes whose memory could not be managed, the first [`UNMANAGED_MAX`] of them.
     pub unmanaged: Vec<Unmanaged>,
     /// Latency of faults in nanoseconds: upper bound of a bucket, number of faults in it.

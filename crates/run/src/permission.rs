@@ -118,10 +118,19 @@ fn may_trace_child(child: i32) -> Result<(), Denied> {
     }
 }
 
-/// What a run asks of a descriptor: to be told of changes, and of forks if that is permitted.
+/// What a run asks of a descriptor: to be told of changes, of forks if that is permitted, and of
+/// accesses if the kernel tells them.
 pub(crate) fn features() -> Features {
     let changes = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
-    if may_follow_forks() { changes.with(Features::FORKS) } else { changes }
+    let also = [(may_follow_forks(), Features::FORKS), (sees_accesses(), Features::ACCESSES)];
+    also.into_iter().filter(|(may, _)| *may).fold(changes, |all, (_, one)| all.with(one))
+}
+
+/// Returns whether runs have accesses told; never where the environment has `ZFOLD_UNSEEN`, by
+/// which a test compares.
+pub(crate) fn sees_accesses() -> bool {
+    static SEES: OnceLock<bool> = OnceLock::new();
+    *SEES.get_or_init(|| std::env::var_os("ZFOLD_UNSEEN").is_none() && may_see_accesses())
 }
 
 /// Returns whether forks are told, which takes `CAP_SYS_PTRACE`; without, a fork takes longer.

@@ -73,3 +73,56 @@ impl Uffd {
         check(unsafe { libc::ioctl(self.as_fd().as_raw_fd(), WATCH, &raw mut watch) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::page::page_len;
+    use crate::{Faults, Features};
+
+    /// Returns whether a thread that touches a marked page waits; `None` where there are no marks.
+    fn waits(features: Features) -> Option<bool> {
+        let uffd = Uffd::open(Faults::UserOnly).ok()?;
+        uffd.handshake(Features::MOVE.with(features)).ok()?;
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+        let flags = flags | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: a fresh mapping overlaps nothing; it stays.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), page_len(), access, flags, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        let start = page.expose_provenance();
+        let range = start..start + page_len();
+        // SAFETY: the page is there.
+        unsafe { uffd.register_watched(&range) }.unwrap();
+        uffd.watch(&range, true).unwrap();
+        let touch = move || {
+            // SAFETY: in the mapping.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start).write_volatile(1) };
+        };
+        let thread = thread::spawn(touch);
+        let mut events = Vec::new();
+        loop {
+            if uffd.read(&mut events, 1).is_ok() {
+                uffd.watch(&range, false).unwrap();
+                thread.join().unwrap();
+                return Some(true);
+            }
+            if thread.is_finished() {
+                return Some(false);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn no_thread_waits_at_a_mark_but_where_one_of_two_features_is_left_out() {
+        let Some(waited) = waits(Features::ACCESSES) else {
+            return eprintln!("SKIPPED: no_thread_waits_at_a_mark: accesses are not seen");
+        };
+        assert!(!waited, "A2");
+        let twin = Features(1 << 17);
+        assert_eq!(waits(twin), Some(true), "the twin is caught");
+    }
+}

@@ -48,6 +48,9 @@ const IS_ACCESSED: u32 = 1 << 9;
 /// In watched ranges, those that were touched since they were watched.
 const ACCESSED: Wanted = Wanted { all_of: IS_ACCESSED, ..THERE };
 
+/// Of these, pages of huge ones.
+const HUGE: Wanted = Wanted { all_of: raw::PAGE_IS_HUGE, ..THERE };
+
 /// Bits of an entry of the plain file: the page is in memory, or on the system's swap.
 const PRESENT_OR_SWAPPED: u64 = 1 << 63 | 1 << 62;
 /// Or no other address space maps it.
@@ -144,6 +147,17 @@ impl Pagemap {
     /// Same as [`present`](Self::present).
     pub fn accessed(&self, range: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
         self.scan(range, ACCESSED)
+    }
+
+    /// Returns the parts of a range that lie in huge pages, in order. Such a page has one mark.
+    ///
+    /// # Errors
+    /// Those of the kernel; `ENOTTY` before Linux 6.7.
+    ///
+    /// # Cost
+    /// Same as [`present`](Self::present).
+    pub fn huge(&self, range: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
+        self.scan(range, HUGE)
     }
 
     fn scan(&self, range: &Range<usize>, wanted: Wanted) -> io::Result<Vec<Range<usize>>> {

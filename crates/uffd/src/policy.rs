@@ -88,6 +88,11 @@ impl Era {
         self.0.wrapping_sub(earlier.0) & ERA_MASK
     }
 
+    /// Returns whether it is later than another one, of which it is not very far.
+    pub fn is_after(self, other: Self) -> bool {
+        (1..=ERA_MASK / 2).contains(&self.since(other))
+    }
+
     /// Returns the eras after this one up to another.
     pub(crate) fn until(self, last: Self) -> impl Iterator<Item = Self> {
         (1..=last.since(self)).map(move |after| Self(self.0.wrapping_add(after) & ERA_MASK))
@@ -287,7 +292,7 @@ impl Returns {
 }
 
 /// Returns a number that looks random (the finisher of Steele et al.'s SplitMix, OOPSLA 2014).
-fn draw(group: u64, time: u16) -> u64 {
+pub fn draw(group: u64, time: u16) -> u64 {
     let mixed = (group ^ u64::from(time) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -366,6 +371,8 @@ mod tests {
         let clock = Clock::default();
         (0..300).for_each(|_| clock.advance(1000, 1000));
         assert_eq!(clock.now(), era(300_u16.wrapping_mul(ERAS)), "they begin anew");
+        assert!(era(3).is_after(era(ERA_MASK)) && !era(ERA_MASK).is_after(era(3)));
+        assert!(!era(3).is_after(era(3)));
         clock.advance(1, 0);
     }
 

@@ -1,10 +1,10 @@
 //! The state that a run reports over its control socket.
 
 use serde::{Deserialize, Serialize};
-use zfold_run::Figures;
+use zfold_run::{Figures, Touched};
 
 use crate::shared::far::FarReport;
-use crate::shared::figures::in_state;
+use crate::shared::figures::{Known, in_state};
 
 /// Name of the form of [`RunState`].
 pub(crate) const SCHEMA: &str = "zfold.run-state/1";
@@ -29,6 +29,9 @@ pub(crate) struct RunState {
     pub(crate) far: Option<Box<FarReport>>,
     #[serde(flatten, with = "in_state")]
     pub(crate) figures: Figures,
+    /// How much memory it touched, if that is seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) touched: Option<Known<Touched>>,
     /// The latency of faults: bound of a bucket, faults in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fault_histogram_ns: Vec<(u64, u64)>,

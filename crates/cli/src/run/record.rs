@@ -4,11 +4,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use zfold_run::{Exit, Figures, GroupLimit, Report};
+use zfold_run::{Exit, Figures, GroupLimit, Report, Touched};
 use zfold_store::pressure::OwnStalls;
 
 use crate::shared::far::FarReport;
-use crate::shared::figures::in_report;
+use crate::shared::figures::{Known, in_report};
 
 /// Name of the form of [`Document`].
 pub(super) const SCHEMA: &str = "zfold.run/1";
@@ -139,6 +139,9 @@ pub(super) struct Record {
     /// What other limits would have done; of a limit that was given.
     #[serde(default)]
     pub(super) estimate: Option<Estimate>,
+    /// How much memory was touched, if that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) touched: Option<Known<Touched>>,
     /// The other machines, if pages go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) far: Option<Box<FarReport>>,
@@ -159,6 +162,7 @@ impl From<Report> for Record {
             wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
             limit_auto: None,
             estimate: Some(report.estimate.into()),
+            touched: report.touched.map(Known),
             far: None,
             figures: report.figures,
             unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),

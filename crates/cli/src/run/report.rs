@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use zfold_far::TABLE as OF_FAR;
 use zfold_figures::Doc;
-use zfold_run::figures::table::{FAULTS, MEMORY, WORK};
+use zfold_run::figures::table::{FAULTS, MEMORY, TOUCHED, WORK};
 
 use super::plan::RunPlan;
 use super::record::{Auto, Baseline, Document, End, Quantiles, Record, SCHEMA, Unmanaged};
@@ -75,7 +75,9 @@ fn text(summary: &Summary<'_>) -> String {
     table(&mut text, FAULTS, &rows(record, FAULTS));
     latency(&mut text, record);
     table(&mut text, WORK, &work(record));
-    estimate(&mut text, record);
+    if let Some(touched) = &record.touched {
+        table(&mut text, TOUCHED, &figures::all_of(TOUCHED, Doc::Report, &touched.0));
+    }
     if let Some(far) = &record.far {
         table(&mut text, OF_FAR, &far.rows(figures::all_of(OF_FAR, Doc::State, &far.stats)));
     }
@@ -86,6 +88,7 @@ fn text(summary: &Summary<'_>) -> String {
             let _ = writeln!(text, "the two runs ended differently: {} without", baseline.exit);
         }
     }
+    enough(&mut text, record);
     text
 }
 
@@ -145,14 +148,22 @@ fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
     ]
 }
 
-/// Appends which limit would have been enough, if a higher one would have made a difference.
-fn estimate(text: &mut String, record: &Record) {
+/// Appends which limit would have been enough: as was seen, or as loads tell if a higher one would
+/// have made a difference.
+fn enough(text: &mut String, record: &Record) {
     const FEW: u64 = 1000;
-    let enough = record.estimate.as_ref().and_then(|estimate| estimate.enough_limit_bytes);
+    let limit =
+        |bytes: u64| format!("`--limit {}MiB` would have been enough", bytes.div_ceil(1 << 20));
+    if let Some(touched) = &record.touched {
+        let most = touched.0.peak_touched_1min_bytes.div_ceil(1 << 20);
+        let enough = limit(touched.0.enough_limit_bytes);
+        let _ = writeln!(text, "this program used at most {most} MiB in any minute: {enough}");
+        return;
+    }
+    let estimated = record.estimate.as_ref().and_then(|estimate| estimate.enough_limit_bytes);
     let loads = record.figures.loads_total + record.figures.refaults_total;
-    if let Some(bytes) = enough.filter(|_| loads > FEW) {
-        let limit = format!("--limit {}MiB", bytes.div_ceil(1 << 20));
-        let _ = writeln!(text, "estimate: {limit} would have saved nearly all loads\n");
+    if let Some(bytes) = estimated.filter(|_| loads > FEW) {
+        let _ = writeln!(text, "as its loads tell, an estimate: {}", limit(bytes));
     }
 }
 
@@ -285,7 +296,7 @@ mod tests {
             "1.50",
             "0.70",
             "the two runs ended differently: status 0 without\n",
-            "estimate: --limit 301MiB would have saved nearly all loads\n",
+            "as its loads tell, an estimate: `--limit 301MiB` would have been enough\n",
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }

@@ -17,6 +17,7 @@ use crate::control::service::Service;
 use crate::control::state::{RunState, SCHEMA};
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::far::FarReport;
+use crate::shared::figures::Known;
 use crate::shared::size::{Size, format_size};
 use crate::shared::table::size;
 
@@ -148,6 +149,7 @@ impl Steered {
             codec: self.codecs[usize::from(state.codec)].to_string(),
             far: self.far.as_deref().map(FarReport::of).map(Box::new),
             figures: state.figures,
+            touched: state.touched.map(Known),
             fault_histogram_ns: Vec::new(),
         };
         serde_json::to_value(state).expect("numbers and text are JSON")

@@ -47,6 +47,22 @@ pub(crate) fn all_of<F: Figures>(table: &str, doc: Doc, of: &F) -> Vec<Row> {
     rows::<F>(doc, table, |figure| formatted(figure.unit, (figure.of)(of)))
 }
 
+/// Figures that there may not be, as an object of a state or a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Known<F>(pub(crate) F);
+
+impl<F: Figures> serde::Serialize for Known<F> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        write(&self.0, Doc::State, to)
+    }
+}
+
+impl<'de, F: Figures> serde::Deserialize<'de> for Known<F> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(Doc::State, from).map(Self)
+    }
+}
+
 /// Figures as fields of a report: `#[serde(flatten, with = "in_report")]`.
 pub(crate) mod in_report {
     use super::{Deserializer, Doc, Figures, Serializer, read, write};

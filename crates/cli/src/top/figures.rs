@@ -2,7 +2,7 @@
 
 use zfold_figures::{Doc, Figure, Unit};
 use zfold_run::Figures;
-use zfold_run::figures::table::{MEMORY, STAYS, WORK};
+use zfold_run::figures::table::{MEMORY, STAYS, TOUCHED, WORK};
 
 use crate::shared::far::FarReport;
 use crate::shared::figures;
@@ -87,6 +87,12 @@ fn of_run(run: &Run) -> Vec<(&'static str, String)> {
     figures.push(("p50, p99 now", recent));
     figures.extend(rows_of(run, WORK));
     figures.extend(rows_of(run, STAYS));
+    if let Some(touched) = &state.touched {
+        let rows = figures::in_table(Doc::State, TOUCHED);
+        figures.push(("touched", String::new()));
+        figures
+            .extend(rows.map(|(field, figure)| (field.label, short_size((figure.of)(&touched.0)))));
+    }
     figures
 }
 

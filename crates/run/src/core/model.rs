@@ -7,7 +7,7 @@
 mod twins;
 mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use zfold_uffd::policy::{Clock, Haste};
@@ -38,6 +38,8 @@ struct Mapped {
     expected: u32,
     /// The program has begun to give it up: it may see the old content or zeros.
     given_up: bool,
+    /// It was not accessed through this mapping since it was marked.
+    marked: bool,
 }
 
 #[derive(Default)]
@@ -51,6 +53,8 @@ struct World {
     store: BTreeMap<Key, u32>,
     /// Keys to be used anew, the last one first.
     free: Vec<Key>,
+    /// Slots of pages that had marks.
+    marked: BTreeSet<SlotNo>,
     /// Content by slot of the swap cache, and the page that it is of.
     cache: BTreeMap<SlotNo, (u32, PageNo)>,
     /// Slots that threads work on, what they found the copy to be, and whether it was the same.
@@ -65,6 +69,8 @@ struct World {
     breaks_order: bool,
     /// The twin: a copy is what the page is, unseen.
     breaks_compare: bool,
+    /// The twin: a page that still has its mark is what its copy is.
+    breaks_marks: bool,
     /// The twin: a copy that was the same is so still, whoever has it by now.
     breaks_kept: bool,
     /// The twin: a key that nobody names is free, whoever reads it.
@@ -87,6 +93,10 @@ enum Op {
     Refused(PageNo, usize),
     Write(PageNo),
     Look(PageNo),
+    /// What is there is marked.
+    Mark(PageNo, usize),
+    /// A device writes to a page that is there, by itself.
+    Device(PageNo),
     Evict(usize),
     /// A thread begins to store one of the pages of the swap cache.
     Begin(usize),
@@ -118,6 +128,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Refused(at, len)),
         6 => page.clone().prop_map(Op::Write),
         4 => page.clone().prop_map(Op::Look),
+        2 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Mark(at, len)),
+        2 => page.clone().prop_map(Op::Device),
         3 => page.prop_map(Op::Load),
         3 => (0..4_usize).prop_map(Op::Loaded),
         4 => (1..6_usize).prop_map(Op::Evict),
@@ -210,8 +222,9 @@ impl World {
     /// A thread touches a page; returns what is there then.
     fn touch(&mut self, page: PageNo) -> Option<u32> {
         loop {
-            let mapped = *self.kernel.get(&page)?;
+            let mapped = self.kernel.get_mut(&page)?;
             if let Some(content) = mapped.content {
+                mapped.marked = false;
                 return Some(content);
             }
             if !mapped.registered {
@@ -230,7 +243,7 @@ impl World {
         let fill = |world: &mut Self, page, content| {
             let mapped = world.kernel.get_mut(&page).expect("asked for");
             assert!(mapped.content.is_none());
-            mapped.content = Some(content);
+            (mapped.content, mapped.marked) = (Some(content), false);
             world.space.filled(page, &(page..page + 1), true);
             world.release();
         };
@@ -275,7 +288,9 @@ impl World {
         victims.sort_unstable();
         victims.dedup();
         for page in victims {
-            let content = self.kernel.get_mut(&page).and_then(|mapped| mapped.content.take());
+            let mapped = self.kernel.get_mut(&page);
+            let marked = mapped.as_ref().is_some_and(|mapped| mapped.marked);
+            let content = mapped.and_then(|mapped| mapped.content.take());
             match content {
                 None | Some(0) => {
                     self.space.emptied(page);
@@ -283,6 +298,9 @@ impl World {
                 }
                 Some(content) => {
                     self.next += 1;
+                    if marked {
+                        self.marked.insert(self.next);
+                    }
                     self.cache.insert(self.next, (content, page));
                     self.space.set(page, Page::Cached(self.next));
                 }
@@ -382,14 +400,13 @@ impl World {
             Op::Write(page) => {
                 if self.kernel.get(&page).is_some_and(|mapped| !mapped.given_up)
                     && self.touch(page).is_some()
-                    && let Some(mapped) = self.kernel.get_mut(&page)
                 {
-                    self.next += 1;
-                    mapped.content = Some(self.next);
-                    mapped.expected = self.next;
+                    self.change(page);
                 }
             }
             Op::Look(page) => return self.look(page),
+            Op::Mark(at, len) => range(at, len).for_each(|page| self.mark(page)),
+            Op::Device(page) => self.change(page),
             Op::Evict(max) => return self.evict(max),
             Op::Begin(nth) => self.begin(nth),
             Op::Store(nth) => self.store(nth),

@@ -19,6 +19,8 @@
 //! history (`zfold_uffd::policy`). Both come in chunks for 2 MiB of address space; where all pages
 //! are absent there is no chunk. Copies have words of their own, in chunks that have any.
 
+pub(crate) mod parts;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

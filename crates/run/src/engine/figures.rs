@@ -86,6 +86,7 @@ impl Engine {
         Report {
             wall,
             figures: self.figures(),
+            touched: self.seen.touched(),
             unmanaged: lock(&self.shared.books.unmanaged).listed(),
             fault_latency: self.fault_latency(1),
             fault_quantiles: self.shared.latency.quantiles(),

@@ -29,8 +29,10 @@ use crate::limit::strangers;
 use crate::limit::watch::Watcher;
 use crate::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::options::Unmanaged;
+use crate::permission::sees_accesses;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::let_go;
+use crate::seen::Seen;
 use crate::shared::Shared;
 use crate::spaces::asked::{PageOut, Task};
 use crate::spaces::books::Books;
@@ -66,6 +68,8 @@ impl EngineOptions {
 /// The memory side. Dropping it ends its threads; the spaces should be gone by then.
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
+    /// What of the program's memory is touched.
+    pub(crate) seen: Arc<Seen>,
     /// All threads of the program are kept from running.
     paused: AtomicBool,
     threads: Vec<JoinHandle<()>>,
@@ -106,7 +110,8 @@ impl Engine {
             is_ending: AtomicBool::new(false),
         });
         // Its threads end when it is dropped, also if one cannot be started.
-        let mut engine = Self { shared, paused: AtomicBool::new(false), threads: Vec::new() };
+        let (seen, paused) = (Arc::default(), AtomicBool::new(false));
+        let mut engine = Self { shared, seen, paused, threads: Vec::new() };
         let evictor = Evictor::new(Arc::clone(&engine.shared));
         engine.spawn("evictor", move || evictor.run())?;
         let watcher = Watcher::new(Arc::clone(&engine.shared));
@@ -114,6 +119,10 @@ impl Engine {
         if engine.shared.looks() {
             let shared = Arc::clone(&engine.shared);
             engine.spawn("strangers", move || strangers::look(&shared))?;
+        }
+        if sees_accesses() && engine.shared.looks() {
+            let (shared, seen) = (Arc::clone(&engine.shared), Arc::clone(&engine.seen));
+            engine.spawn("seen", move || seen.run(&shared))?;
         }
         let shared = Arc::clone(&engine.shared);
         engine.spawn("prefetcher", move || prefetcher::run(&shared))?;
@@ -449,6 +458,7 @@ impl Drop for Engine {
         self.shared.books.polls.stop();
         let Shared { evictor, watcher, prefetcher, strangers, compressors, .. } = &*self.shared;
         [evictor, watcher, prefetcher, strangers, compressors].into_iter().for_each(Signal::stop);
+        self.seen.signal.stop();
         for thread in self.threads.drain(..) {
             // The thread panicked: the tests see that, and there is nothing else to do.
             let _ = thread.join();

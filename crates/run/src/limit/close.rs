@@ -204,7 +204,7 @@ pub(crate) fn close_rest(
     if open.is_empty() {
         return Rest::Closed;
     }
-    let registered = open.iter().all(|part| access.register(part).is_ok());
+    let registered = open.iter().all(|part| access.register(managed.pid(), part).is_ok());
     let rest = match registered.then(|| look(managed, access, range)) {
         Some(Look::Present(present)) => {
             // Before they are charged as closed, when the lock is released.

@@ -281,7 +281,7 @@ fn born(shared: &Arc<Shared>, parent: &Arc<Managed>, child: &Arc<Managed>, mut a
     copy.set_helpers(child.lock().helpers().clone());
     let closed = copy.closed().clone();
     for part in closed.iter() {
-        if let Err(error) = access.register(&part) {
+        if let Err(error) = access.register(child.pid(), &part) {
             if !is_gone(&error) {
                 shared.end(format!("a child of fork cannot be managed: {error}"));
             }

@@ -6,12 +6,15 @@
 //! process's own, except in tests, which treat it as another's.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
+use crate::permission::sees_accesses;
+use crate::sys::procmap;
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Event, Pagemap, Partial, Uffd};
 
@@ -62,13 +65,56 @@ impl Access {
         self.uffd.read(events, AT_ONCE)
     }
 
-    /// Asks for messages about missing pages of a range; repeating it does no harm.
+    /// Asks for messages about missing pages of a range of a process that has this memory;
+    /// repeating it does no harm. Its pages can be marked, where the kernel tells accesses and the
+    /// program has any at present.
     ///
     /// # Errors
     /// Those of [`Uffd::register`]: not all of it is anonymous memory.
-    pub(crate) fn register(&self, range: &Pages) -> io::Result<()> {
+    pub(crate) fn register(&self, pid: i32, range: &Pages) -> io::Result<()> {
+        let bytes = bytes_of(range);
         // SAFETY: the caller closes the range; missing pages are answered as `Space` decides.
-        unsafe { self.uffd.register(bytes_of(range)) }
+        let plain = |bytes: &Range<usize>| unsafe { self.uffd.register(bytes.clone()) };
+        // SAFETY: as above.
+        let marked = |bytes: &Range<usize>| unsafe { self.uffd.register_watched(bytes) };
+        if !sees_accesses() {
+            return plain(&bytes);
+        }
+        if marked(&bytes).is_ok() {
+            return Ok(());
+        }
+        // One of its mappings is inaccessible.
+        for vma in procmap::within(pid, &bytes)? {
+            marked(&vma.range).or_else(|_| plain(&vma.range))?;
+        }
+        Ok(())
+    }
+
+    /// Marks pages of a closed range (`crate::seen`); under the lock of its space.
+    ///
+    /// # Errors
+    /// Those of [`Uffd::watch`]; all may be ignored.
+    pub(crate) fn watch(&self, range: &Pages) -> Result<(), Errno> {
+        self.uffd.watch(&bytes_of(range), true)
+    }
+
+    /// Returns the parts of a range that were accessed; `pid` is a process that has this memory.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`] and [`Pagemap::accessed`].
+    pub(crate) fn accessed(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
+        let accessed = self.pagemap(pid)?.accessed(&bytes_of(range))?;
+        Ok(accessed.iter().map(pages_of).collect())
+    }
+
+    /// Returns the parts of a range that lie in huge pages; `pid` is a process that has this
+    /// memory.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`] and [`Pagemap::huge`].
+    pub(crate) fn huge(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
+        let huge = self.pagemap(pid)?.huge(&bytes_of(range))?;
+        Ok(huge.iter().map(pages_of).collect())
     }
 
     /// Ends these messages, and wakes the threads that wait there.

@@ -120,6 +120,26 @@ fn a_copy_is_the_page_only_if_it_is_the_same() {
     assert!(!sees(twin, &AGAIN, &changed), "old content came back");
 }
 
+/// A mark is a hint (seen/A1): a device accesses a page without clearing it. The model finds a core
+/// that believes that what was not accessed has not changed.
+#[test]
+fn a_copy_is_not_the_page_because_that_has_a_mark() {
+    let changed = [
+        Op::Look(1),
+        Op::Mark(0, 4),
+        Op::Device(1),
+        Op::Evict(4),
+        Op::Begin(0),
+        Op::Begin(0),
+        Op::Store(0),
+        Op::Store(0),
+        Op::Look(1),
+    ];
+    assert!(sees(World::default(), &AGAIN, &changed));
+    let twin = World { breaks_marks: true, ..World::default() };
+    assert!(!sees(twin, &AGAIN, &changed), "old content came back");
+}
+
 /// A copy may go, and its key be that of another page, while it is compared; the model finds a
 /// thread that does not ask again.
 #[test]

@@ -14,7 +14,8 @@ impl World {
         let mut live = live.filter(|(slot, _)| is_free(slot));
         let Some((&slot, &(content, page))) = live.nth(nth) else { return };
         let copy = self.space.copy(page);
-        let same = copy.is_some_and(|key| self.breaks_compare || self.store[&key] == content);
+        let believed = self.breaks_compare || (self.breaks_marks && self.marked.contains(&slot));
+        let same = copy.is_some_and(|key| believed || self.store[&key] == content);
         self.works.push((slot, copy, same));
     }
 
@@ -103,11 +104,30 @@ impl World {
         }
     }
 
+    /// A page that is there and registered is marked.
+    pub(super) fn mark(&mut self, page: PageNo) {
+        if let Some(mapped) = self.kernel.get_mut(&page) {
+            mapped.marked = mapped.registered && mapped.content.is_some();
+        }
+    }
+
+    /// What is in a page that is there becomes something else.
+    pub(super) fn change(&mut self, page: PageNo) {
+        if let Some(mapped) = self.kernel.get_mut(&page)
+            && mapped.content.is_some()
+            && !mapped.given_up
+        {
+            self.next += 1;
+            mapped.content = Some(self.next);
+            mapped.expected = self.next;
+        }
+    }
+
     /// A page that is missing gets its content.
     fn bring(&mut self, page: PageNo, content: u32) {
         let mapped = self.kernel.get_mut(&page).expect("the table is what the kernel has");
         assert!(mapped.content.is_none(), "space/S1");
-        mapped.content = Some(content);
+        (mapped.content, mapped.marked) = (Some(content), false);
     }
 
     fn begin_load(&mut self, page: PageNo, loads: Loads) {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use zfold_uffd::policy::Clock;
 
+use super::parts::{PART, Part};
 use super::*;
 
 const STATES: [Page; 8] = [
@@ -103,4 +104,24 @@ proptest! {
         let used: std::collections::HashSet<_> = model.keys().map(|p| p / CHUNK).collect();
         prop_assert_eq!(table.chunks.len(), used.len());
     }
+}
+
+#[test]
+fn a_part_says_which_pages_are_there_and_which_have_left_since() {
+    let (mut table, clock) = (PageTable::default(), Clock::default());
+    let first = 3 * CHUNK + 2 * PART;
+    for at in [0, 1, 2, PART - 1] {
+        table.arrive(first + at, clock.now());
+    }
+    table.leave(first + 1, 5, clock.now());
+    let since = clock.now();
+    clock.advance(1, 32);
+    table.leave(first + 2, 6, clock.now());
+    table.set(first + PART, Page::Fixed { rest: 1 });
+    let last = 1 << (PART - 1);
+    let part = Part { known: 0b111 | last, present: 1 | last, left: 0b100 };
+    assert_eq!(table.part(first, since), part);
+    assert_eq!(table.part(first + PART, since), Part { known: 1, present: 1, left: 0 });
+    assert_eq!(table.part(0, since), Part::default());
+    assert_eq!(table.parts().collect::<Vec<_>>(), [3 * CHUNK]);
 }

@@ -26,7 +26,7 @@ fn what_is_given_up_while_it_is_being_closed_stays_away() {
         let space = managed.lock();
         let access = managed.access().unwrap();
         let is_open = !space.closed().touches(&pages);
-        if is_open && access.register(&pages).is_ok() {
+        if is_open && access.register(managed.pid(), &pages).is_ok() {
             watched.store(memory.start, Ordering::Release);
             thread::sleep(Duration::from_micros(100));
             let _ = access.unregister(&pages);

@@ -205,7 +205,7 @@ fn a_list_that_is_none_holds_up_nobody() {
     let theirs = sys::window(MIB);
     let theirs = theirs.start..theirs.start + 4 * page_len();
     assert_eq!(sys::map(theirs.start, theirs.len(), true), theirs.start as i64);
-    foreign.register(&pages_of(&theirs)).unwrap();
+    foreign.register(std::process::id() as i32, &pages_of(&theirs)).unwrap();
     let memory = world.map(MIB);
     let head = memory.start;
     let entry = head + 4 * page_len();

@@ -172,12 +172,12 @@ fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
     let held = managed.lock();
     assert!(sys::map(memory.start, memory.len(), true) > 0);
     assert_eq!(sys::unmap(&again), 0);
-    access.register(&whole).unwrap();
+    access.register(std::process::id() as i32, &whole).unwrap();
     assert!(matches!(look(&managed, access, &whole), Look::Holes));
     assert!(sys::map(again.start, again.len(), true) > 0);
     fill(again.start, 1);
     assert!(matches!(look(&managed, access, &whole), Look::Holes));
-    access.register(&whole).unwrap();
+    access.register(std::process::id() as i32, &whole).unwrap();
     let Look::Present(present) = look(&managed, access, &whole) else {
         panic!("all is registered")
     };
@@ -456,7 +456,7 @@ fn two_threads_change_their_own_parts_at_once() {
 
 #[test]
 fn whoever_enters_a_space_answers_what_others_have_read() {
-    let Some(world) = World::new("whoever_enters_a_space", 8 * MIB) else { return };
+    let Some(world) = World::new(8 * MIB) else { return };
     let memory = world.map(16 * page_len());
     let managed = world.engine.space(world.space);
     for page in pages_of(&memory) {

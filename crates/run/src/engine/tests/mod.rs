@@ -12,6 +12,7 @@ mod forks;
 mod helpers;
 mod hot;
 mod needed;
+mod seen;
 mod staging;
 mod starving;
 
@@ -25,6 +26,7 @@ use crate::core::ranges::pages_of;
 use crate::engine::{Engine, EngineOptions};
 use crate::figures::Figures;
 use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::permission::sees_accesses;
 use crate::spaces::managed::lock;
 use crate::sys::tests as sys;
 use zfold_store::Store;
@@ -156,7 +158,10 @@ impl Tracing for Asked {
 }
 
 /// Forks of this process are other tests' business.
-const FEATURES: Features = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
+fn features() -> Features {
+    let features = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
+    if sees_accesses() { features.with(Features::ACCESSES) } else { features }
+}
 
 /// Held by all tests; alone by one whose threads never rest: they look as if they were in a call,
 /// and other worlds, which have all threads of this process, would wait for them.
@@ -185,7 +190,7 @@ struct World {
 
 /// Returns a descriptor for all faults, if this is permitted.
 fn uffd() -> Option<Uffd> {
-    let opened = Uffd::open(Faults::All).and_then(|uffd| uffd.handshake(FEATURES).map(|()| uffd));
+    let opened = Uffd::open(Faults::All).and_then(|uffd| uffd.handshake(features()).map(|()| uffd));
     match opened {
         Ok(uffd) => Some(uffd),
         Err(error) => {

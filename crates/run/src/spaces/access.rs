@@ -103,8 +103,7 @@ impl Access {
     /// # Errors
     /// Those of [`Pagemap::open`] and [`Pagemap::accessed`].
     pub(crate) fn accessed(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
-        let accessed = self.pagemap(pid)?.accessed(&bytes_of(range))?;
-        Ok(accessed.iter().map(pages_of).collect())
+        self.scan(pid, range, Pagemap::accessed)
     }
 
     /// Returns the parts of a range that lie in huge pages; `pid` is a process that has this
@@ -113,8 +112,7 @@ impl Access {
     /// # Errors
     /// Those of [`Pagemap::open`] and [`Pagemap::huge`].
     pub(crate) fn huge(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
-        let huge = self.pagemap(pid)?.huge(&bytes_of(range))?;
-        Ok(huge.iter().map(pages_of).collect())
+        self.scan(pid, range, Pagemap::huge)
     }
 
     /// Ends these messages, and wakes the threads that wait there.
@@ -131,8 +129,7 @@ impl Access {
     /// # Errors
     /// Those of [`Pagemap::open`] and [`Pagemap::present`].
     pub(crate) fn present(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
-        let present = self.pagemap(pid)?.present(&bytes_of(range))?;
-        Ok(present.iter().map(pages_of).collect())
+        self.scan(pid, range, Pagemap::present)
     }
 
     /// Returns the parts of a range that no other space has, too.
@@ -140,8 +137,17 @@ impl Access {
     /// # Errors
     /// Those of [`Pagemap::open`] and [`Pagemap::exclusive`].
     pub(crate) fn exclusive(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
-        let exclusive = self.pagemap(pid)?.exclusive(&bytes_of(range))?;
-        Ok(exclusive.iter().map(pages_of).collect())
+        self.scan(pid, range, Pagemap::exclusive)
+    }
+
+    fn scan(
+        &self,
+        pid: i32,
+        range: &Pages,
+        wanted: impl FnOnce(&Pagemap, &Range<usize>) -> io::Result<Vec<Range<usize>>>,
+    ) -> io::Result<Vec<Pages>> {
+        let found = wanted(self.pagemap(pid)?, &bytes_of(range))?;
+        Ok(found.iter().map(pages_of).collect())
     }
 
     /// Returns what [`present`](Self::present) reads; it is opened at the first call, since the

@@ -90,6 +90,10 @@ const AGAIN: [Op; 9] = [
     Op::Evict(4),
 ];
 
+/// Page 1 leaves, is stored and comes back.
+const BACK: [Op; 6] =
+    [Op::Evict(4), Op::Begin(0), Op::Begin(0), Op::Store(0), Op::Store(0), Op::Look(1)];
+
 fn sees(world: World, first: &[Op], then: &[Op]) -> bool {
     let ops: Vec<Op> = first.iter().chain(then).cloned().collect();
     let mut world = world;
@@ -105,16 +109,7 @@ fn a_copy_is_the_page_only_if_it_is_the_same() {
     ops.iter().try_for_each(|op| world.run(op)).unwrap();
     assert!(matches!(world.space.page(1), Page::Stored(_)));
     assert_eq!((world.space.counts().copied, world.store.len()), (0, 1), "nothing was put there");
-    let changed = [
-        Op::Look(1),
-        Op::Write(1),
-        Op::Evict(4),
-        Op::Begin(0),
-        Op::Begin(0),
-        Op::Store(0),
-        Op::Store(0),
-        Op::Look(1),
-    ];
+    let changed = [&[Op::Look(1), Op::Write(1)][..], &BACK].concat();
     assert!(sees(World::default(), &AGAIN, &changed));
     let twin = World { breaks_compare: true, ..World::default() };
     assert!(!sees(twin, &AGAIN, &changed), "old content came back");
@@ -124,17 +119,7 @@ fn a_copy_is_the_page_only_if_it_is_the_same() {
 /// that believes that what was not accessed has not changed.
 #[test]
 fn a_copy_is_not_the_page_because_that_has_a_mark() {
-    let changed = [
-        Op::Look(1),
-        Op::Mark(0, 4),
-        Op::Device(1),
-        Op::Evict(4),
-        Op::Begin(0),
-        Op::Begin(0),
-        Op::Store(0),
-        Op::Store(0),
-        Op::Look(1),
-    ];
+    let changed = [&[Op::Look(1), Op::Mark(0, 4), Op::Device(1)][..], &BACK].concat();
     assert!(sees(World::default(), &AGAIN, &changed));
     let twin = World { breaks_marks: true, ..World::default() };
     assert!(!sees(twin, &AGAIN, &changed), "old content came back");

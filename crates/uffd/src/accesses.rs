@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn no_thread_waits_at_a_mark_but_where_one_of_two_features_is_left_out() {
         let Some(waited) = waits(Features::ACCESSES) else {
-            return eprintln!("SKIPPED: no_thread_waits_at_a_mark: accesses are not seen");
+            return zfold_testing::skip("accesses are not seen (Linux 7.3)");
         };
         assert!(!waited, "A2");
         let twin = Features(1 << 17);

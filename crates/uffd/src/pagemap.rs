@@ -285,7 +285,7 @@ mod tests {
             uffd.handshake(Features::SIGBUS.with(Features::PROTECT)).map(|()| uffd)
         });
         let Ok(uffd) = opened else {
-            return eprintln!("SKIPPED: protected_pages_are_told: no protection by userfaultfd");
+            return zfold_testing::skip("no protection by userfaultfd");
         };
         with_pages(|start| {
             let range = addresses(start, &(0..PAGES));

@@ -326,4 +326,40 @@ mod tests {
         assert_eq!(all(&long, 8000), (vec![long.clone()], true));
         assert_eq!(all(&[b'x'; 9000], 8000), (Vec::new(), false));
     }
+
+    #[test]
+    fn clients_beyond_the_places_are_hung_up_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let terms = terms(1);
+        // An answer takes until the client has left.
+        let service = Service::start(bound(&path), terms, move |stream| {
+            let request = Messages::new(stream, b"\n", 10, terms).next().expect("received");
+            stream.write_all(&request.expect("a request")).expect("answered");
+            let _ = stream.read(&mut [0]);
+        })
+        .expect("started");
+        let read = |stream: &mut UnixStream| stream.read(&mut [0]).expect("an answer");
+        let mut first = UnixStream::connect(&path).expect("connected");
+        first.write_all(b"\n").expect("sent");
+        assert_eq!(read(&mut first), 1);
+        let mut second = UnixStream::connect(&path).expect("connected");
+        assert_eq!(read(&mut second), 0, "no place");
+        drop(service);
+        assert!(!path.exists());
+    }
+
+    /// Many clients that say nothing kept all others out for a minute.
+    #[test]
+    fn clients_that_say_nothing_keep_nobody_out() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let _service = lines(&path, Duration::from_secs(3600), 1);
+        let connect = || UnixStream::connect(&path).expect("connected");
+        let silent: Vec<_> = (0..20).map(|_| connect()).collect();
+        let (mut client, mut answer) = (connect(), [0]);
+        client.write_all(b"?\n").expect("sent");
+        assert_eq!(client.read(&mut answer).expect("an answer"), 1);
+        drop(silent);
+    }
 }

@@ -5,9 +5,10 @@
 //! that moved the pages out, when it no longer has the lock of the space; whoever wants them
 //! earlier waits. So that thread takes no lock of a space before it has set them (mover/M4).
 //!
-//! The memory of pages that are in the store, or back in their space, is given back: in parts while
-//! compressed pages take their room from the program ([`SwapCache::give_back`]), otherwise when the
-//! batch is retired. The bytes of a page that the table of its space still has in its slot do not
+//! The memory of pages that are in the store, or back in their space, is given back: part by part
+//! while compressed pages take their room from the program ([`SwapCache::give_back`]), otherwise
+//! when the batch is retired. The next batch uses it again: to fault new memory in takes a fifth of
+//! the evictor's time. The bytes of a page that the table of its space still has in its slot do not
 //! change: only the thread that has taken the batch gives memory back, of pages for which it has
 //! seen under the lock of the space that none is in its slot any longer. A page counts until its
 //! memory is given back.
@@ -21,8 +22,8 @@ use zfold_pool::sound;
 
 use crate::core::pages::{PAYLOADS, SlotNo};
 use crate::core::ranges::PageNo;
-use crate::link::SpaceId;
-use crate::spaces::bytes::Bytes;
+use crate::link::{BATCH_BYTES, SpaceId};
+use crate::spaces::bytes::{Bytes, PART_BYTES, Part, part_pages};
 use crate::spaces::managed::lock;
 use zfold_uffd::page::page_len;
 
@@ -32,13 +33,14 @@ const PAGE_BITS: u32 = 8;
 pub(crate) const BATCH: usize = 1 << PAGE_BITS;
 /// Batches that can be told apart.
 const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
-/// Buffers that are kept for the next batches, with their memory: where there is room, and where it
-/// is tight.
-const SPARE: [usize; 2] = [2, 1];
+/// Parts that are kept for the next batches, with their memory: those of two batches where there is
+/// room, and of one where it is tight.
+const SPARE: [usize; 2] = [2 * BATCH_BYTES / PART_BYTES, BATCH_BYTES / PART_BYTES];
 
-/// Pages of a batch, which stay as they are while this is held.
+/// Pages of a part of a batch, which stay as they are while this is held.
 pub(crate) struct Pages<'a> {
-    bytes: RwLockReadGuard<'a, Bytes>,
+    part: RwLockReadGuard<'a, Option<Part>>,
+    /// Their bytes.
     at: Range<usize>,
 }
 
@@ -46,7 +48,8 @@ impl Deref for Pages<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.at.start * page_len()..self.at.end * page_len()]
+        let part = self.part.as_ref().expect("a page that is in its slot was not given back");
+        &part[self.at.clone()]
     }
 }
 
@@ -57,9 +60,9 @@ pub(crate) struct Batch {
     /// The space that they left.
     pub space: SpaceId,
     len: usize,
-    /// Those of all its pages; none if they were lost. A leaf: no thread waits while it has it,
-    /// but for the kernel.
-    bytes: OnceLock<RwLock<Bytes>>,
+    /// The bytes of all its pages, of each part until it is given back; none if they were lost. A
+    /// leaf: no thread waits while it has it, but for the kernel.
+    parts: OnceLock<Vec<RwLock<Option<Part>>>>,
     /// The page that each belongs to; changes when a mapping is moved.
     owners: Mutex<Vec<PageNo>>,
     /// How many of its pages were given back: its first.
@@ -78,32 +81,36 @@ impl Batch {
     /// # Panics
     /// If they are set.
     pub(crate) fn set_bytes(&self, bytes: Bytes) {
-        assert!(bytes.is_empty() || bytes.len() == self.len * page_len());
-        self.bytes.set(RwLock::new(bytes)).expect("they are set once");
-    }
-
-    fn bytes(&self) -> RwLockReadGuard<'_, Bytes> {
-        sound(self.bytes.wait().read())
+        assert!(bytes.len() == 0 || bytes.len() == self.len * page_len());
+        let is_lost = bytes.len() == 0;
+        let parts = if is_lost { Vec::new() } else { bytes.into_parts() };
+        let parts = parts.into_iter().map(|part| RwLock::new(Some(part))).collect();
+        self.parts.set(parts).expect("they are set once");
     }
 
     /// Waits for the bytes; returns whether they were lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.bytes().is_empty()
+        self.parts.wait().is_empty()
     }
 
-    /// Returns the bytes of pages, for which it waits.
+    /// Returns the bytes of pages, for which it waits, part by part.
     ///
     /// # Panics
     /// If they were lost.
-    pub(crate) fn pages(&self, at: Range<usize>) -> Pages<'_> {
-        let bytes = self.bytes();
-        assert!(at.end * page_len() <= bytes.len(), "{at:?} of {} bytes", bytes.len());
-        Pages { bytes, at }
+    pub(crate) fn pages(&self, at: Range<usize>) -> impl Iterator<Item = Pages<'_>> {
+        let ends = move |start: usize| at.end.min((start / part_pages() + 1) * part_pages());
+        let first = (at.start < at.end).then_some(at.start);
+        let next = move |&start: &usize| Some(ends(start)).filter(|&end| end < at.end);
+        std::iter::successors(first, next).map(move |start| {
+            let (part, first) = (start / part_pages(), start % part_pages());
+            let bytes = first * page_len()..(first + ends(start) - start) * page_len();
+            Pages { part: sound(self.parts.wait()[part].read()), at: bytes }
+        })
     }
 
     /// The same for one page.
     pub(crate) fn page(&self, at: usize) -> Pages<'_> {
-        self.pages(at..at + 1)
+        self.pages(at..at + 1).next().expect("there is one")
     }
 
     /// Returns how many of its pages were given back: its first.
@@ -112,12 +119,9 @@ impl Batch {
         self.given.load(Ordering::Relaxed)
     }
 
-    /// Gives back the memory of pages.
-    fn release(&self, at: &Range<usize>) {
-        let mut bytes = sound(self.bytes.wait().write());
-        if !bytes.is_empty() {
-            bytes.release(at.start * page_len()..at.end * page_len());
-        }
+    /// Takes a part out.
+    fn take(&self, part: usize) -> Option<Part> {
+        self.parts.wait().get(part).and_then(|part| sound(part.write()).take())
     }
 
     /// Returns the number of pages.
@@ -143,7 +147,7 @@ pub(crate) struct SwapCache {
     given_up: Vec<Arc<Batch>>,
     next: u32,
     pages: usize,
-    spare: Vec<Bytes>,
+    spare: Vec<Part>,
 }
 
 impl SwapCache {
@@ -152,16 +156,23 @@ impl SwapCache {
         self.pages
     }
 
-    /// Returns an empty buffer for the next batch.
-    pub(crate) fn buffer(&mut self) -> Bytes {
-        self.spare.pop().unwrap_or_default()
+    /// Returns no bytes, with memory for so many pages of the next batch, as far as there is any.
+    pub(crate) fn buffer(&mut self, pages: usize) -> Bytes {
+        let kept = self.spare.len().saturating_sub(pages.div_ceil(part_pages()));
+        Bytes::in_parts(self.spare.split_off(kept))
+    }
+
+    /// Keeps parts for the next batch; returns those that are too many.
+    fn keep(&mut self, parts: impl Iterator<Item = Part>, is_tight: bool) -> Vec<Part> {
+        self.spare.extend(parts);
+        self.spare.split_off(self.spare.len().min(SPARE[usize::from(is_tight)]))
     }
 
     /// Adds a batch, whose bytes are to be set; `owners` has the page number of each page.
     pub(crate) fn push(&mut self, space: SpaceId, owners: Vec<PageNo>) -> Arc<Batch> {
         let (len, owners) = (owners.len(), Mutex::new(owners));
-        let (bytes, given) = (OnceLock::new(), AtomicUsize::new(0));
-        let batch = Arc::new(Batch { number: self.next, space, len, bytes, owners, given });
+        let (parts, given) = (OnceLock::new(), AtomicUsize::new(0));
+        let batch = Arc::new(Batch { number: self.next, space, len, parts, owners, given });
         self.next = (self.next + 1) % NUMBERS;
         self.pages += batch.len();
         self.batches.push_back(Some(Arc::clone(&batch)));
@@ -215,18 +226,23 @@ impl SwapCache {
         self.batches.iter().flatten().filter(|batch| batch.space == space).cloned().collect()
     }
 
-    /// Gives back the memory of the next pages of a batch that this thread has taken and whose
-    /// slots no page uses any longer; they count no longer.
+    /// Gives back the memory of the next part of a batch that this thread has taken and whose slots
+    /// no page uses any longer; its pages, `at`, count no longer.
     pub(crate) fn give_back(of: &Mutex<Self>, batch: &Batch, at: &Range<usize>) {
-        debug_assert_eq!(at.start, batch.given());
-        batch.release(at);
+        debug_assert_eq!((at.start, at.start % part_pages()), (batch.given(), 0));
+        let part = batch.take(at.start / part_pages());
         // Relaxed: changed by the thread that has taken the batch alone.
         batch.given.fetch_add(at.len(), Ordering::Relaxed);
-        lock(of).pages -= at.len();
+        let mut cache = lock(of);
+        cache.pages -= at.len();
+        // The system gets it without the lock.
+        let rest = cache.keep(part.into_iter(), true);
+        drop(cache);
+        drop(rest);
     }
 
     /// Removes a batch that was taken and whose slots no page uses any longer; returns how many of
-    /// its pages had not been given back. Its buffer is kept, unless there are enough.
+    /// its pages had not been given back. The memory of these is kept, unless there is enough.
     pub(crate) fn retire(&mut self, batch: Arc<Batch>, is_tight: bool) -> usize {
         let place = self.place(batch.number);
         drop(self.batches[place].take().expect("it retires once"));
@@ -238,13 +254,9 @@ impl SwapCache {
         let pages = batch.len() - batch.given();
         self.pages -= pages;
         // A thread that still has it keeps the memory instead.
-        if let Ok(batch) = Arc::try_unwrap(batch)
-            && self.spare.len() < SPARE[usize::from(is_tight)]
-            && let Some(bytes) = batch.bytes.into_inner()
-        {
-            let mut bytes = sound(bytes.into_inner());
-            bytes.truncate(0);
-            self.spare.push(bytes);
+        if let Ok(batch) = Arc::try_unwrap(batch) {
+            let parts = batch.parts.into_inner().unwrap_or_default();
+            self.keep(parts.into_iter().filter_map(|part| sound(part.into_inner())), is_tight);
         }
         pages
     }
@@ -256,8 +268,10 @@ mod tests {
     use crate::reclaim::mover::batch_max;
 
     fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
-        let mut bytes = cache.buffer();
-        bytes.grow(pages * page_len()).fill(fill);
+        let mut bytes = cache.buffer(pages);
+        while bytes.len() < pages * page_len() {
+            bytes.grow(page_len()).fill(fill);
+        }
         let batch = cache.push(SpaceId(u64::from(fill)), (0..pages).collect());
         batch.set_bytes(bytes);
         batch
@@ -273,8 +287,8 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(5));
             assert!(!waits.is_finished());
             let mut bytes = Bytes::default();
-            if !is_lost {
-                bytes.grow(2 * page_len()).fill(3);
+            for _ in 0..if is_lost { 0 } else { 2 } {
+                bytes.grow(page_len()).fill(3);
             }
             batch.set_bytes(bytes);
             assert_eq!(waits.join().unwrap(), (!is_lost).then_some(3));
@@ -335,37 +349,33 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again() {
-        let mut cache = SwapCache::default();
-        drop(push(&mut cache, 1, batch_max()));
-        let batch = cache.take().unwrap();
-        cache.retire(batch, false);
-        assert!(cache.buffer().has_memory());
-    }
-
-    #[test]
-    fn where_room_is_tight_fewer_buffers_are_kept() {
-        for (is_tight, kept) in [(false, 2), (true, 1)] {
+    fn memory_is_used_again_and_where_room_is_tight_less_is_kept() {
+        for (is_tight, kept) in [(false, SPARE[0]), (true, SPARE[1])] {
             let mut cache = SwapCache::default();
-            (0..3).for_each(|_| drop(push(&mut cache, 1, 4)));
+            (0..3).for_each(|_| drop(push(&mut cache, 1, batch_max())));
             for _ in 0..3 {
                 let batch = cache.take().unwrap();
                 cache.retire(batch, is_tight);
             }
-            assert_eq!((0..3).filter(|_| cache.buffer().has_memory()).count(), kept);
+            let all = (0..3).map(|_| cache.buffer(batch_max()).into_parts().len());
+            assert_eq!(all.sum::<usize>(), kept);
         }
     }
 
     #[test]
-    fn pages_that_were_given_back_count_no_longer_and_the_others_stay() {
+    fn parts_that_were_given_back_count_no_longer_and_the_others_stay() {
         let cache = Mutex::new(SwapCache::default());
-        let batch = push(&mut lock(&cache), 5, 8);
+        let (part, len) = (part_pages(), 2 * part_pages() + 1);
+        let batch = push(&mut lock(&cache), 5, len);
         drop(push(&mut lock(&cache), 6, 3));
+        let all: Vec<_> = batch.pages(part - 1..len).map(|pages| pages.len()).collect();
+        assert_eq!(all, [1, part, 1].map(|pages| pages * page_len()));
         let taken = lock(&cache).take().unwrap();
-        SwapCache::give_back(&cache, &taken, &(0..4));
-        assert_eq!(lock(&cache).pages(), 7);
-        assert_eq!([3, 4].map(|at| batch.page(at)[9]), [0, 5]);
-        assert_eq!(lock(&cache).retire(taken, false), 4);
+        SwapCache::give_back(&cache, &taken, &(0..part));
+        assert_eq!(lock(&cache).pages(), part + 1 + 3);
+        assert!([part, len - 1].iter().all(|&at| batch.page(at)[9] == 5));
+        assert_eq!(lock(&cache).buffer(3 * part).into_parts().len(), 1, "it is used again");
+        assert_eq!(lock(&cache).retire(taken, false), part + 1);
         assert_eq!(lock(&cache).pages(), 3);
     }
 }

@@ -182,8 +182,15 @@ fn serve_locked(
             counters.refaults_total.add(1);
             counters.prefetched_total.add(pages.len() as u64 - 1);
             fill(shared, access, space, page, pages, |part| {
-                let first = at + part.start - page;
-                access.copy(part.start, &batch.pages(first..first + part.len()))
+                let (first, mut done) = (at + part.start - page, 0);
+                for bytes in batch.pages(first..first + part.len()) {
+                    let (some, refused) = access.copy(part.start + done, &bytes);
+                    done += some;
+                    if refused.is_some() {
+                        return (done, refused);
+                    }
+                }
+                (done, None)
             })
         }
         Answer::Stored(loads) => return ControlFlow::Continue(loads),

@@ -23,6 +23,7 @@ use crate::shared::Shared;
 use crate::spaces::access::Refused;
 use crate::spaces::asked::Needed;
 use crate::spaces::managed::{Managed, lock};
+use zfold_uffd::page::page_len;
 
 /// The part of the limit that a call may bring in (N2).
 const SHARE: usize = 2;
@@ -112,8 +113,12 @@ fn step(shared: &Shared, needed: &mut Needed) -> Step {
             if batch.is_lost() {
                 return Step::Over;
             }
-            let bytes = batch.pages(at..at + len);
-            let refused = ahead.fill(&mut space, pages.start, &bytes);
+            let mut start = pages.start;
+            let refused = batch.pages(at..at + len).find_map(|bytes| {
+                let refused = ahead.fill(&mut space, start, &bytes);
+                start += bytes.len() / page_len();
+                refused
+            });
             drop(space);
             refused
         }

@@ -12,14 +12,13 @@ use crate::cold::copies::copy_bytes;
 use crate::cold::swap_cache::SwapCache;
 use crate::reclaim::mover::batch_max;
 use crate::shared::Shared;
+use crate::spaces::bytes::part_pages;
 use crate::spaces::managed::lock;
 
 /// Most helper threads.
 const HELPERS: usize = 3;
 /// How often they check for work without a call.
 const IDLE: Duration = Duration::from_secs(3600);
-/// Pages of a batch after which their memory is given back where the program waits for it.
-const PART: usize = 16;
 /// About the time that a batch takes.
 const MOMENT: Duration = Duration::from_micros(100);
 
@@ -65,7 +64,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
         return false;
     };
     let in_parts = shared.budget.is_together();
-    let at_once = if in_parts { PART } else { batch.len() };
+    let at_once = if in_parts { part_pages() } else { batch.len() };
     // Those before it were given back when it found no room.
     for start in (batch.given()..batch.len()).step_by(at_once) {
         let part = start..batch.len().min(start + at_once);

@@ -33,15 +33,11 @@ pub(super) fn read(
     current: &mut Option<Helper>,
     out: &Out,
 ) -> io::Result<usize> {
-    let mut bytes = bytes_of(shared, managed, current, out).inspect_err(|_| {
+    let bytes = bytes_of(shared, managed, current, out).inspect_err(|_| {
         // Before a fault that waits for them goes on.
         managed.die();
         out.batch.set_bytes(Bytes::default());
     })?;
-    // A buffer that was used for more pages would keep their memory as long as this batch lasts.
-    if shared.budget.is_tight() {
-        bytes.trim();
-    }
     out.batch.set_bytes(bytes);
     Ok(out.batch.len())
 }
@@ -53,7 +49,7 @@ fn bytes_of(
     Out { batch: _, places, orphaned }: &Out,
 ) -> io::Result<Bytes> {
     let helper = current.as_mut().expect("what has moved pages out is not dropped before");
-    let mut bytes = lock(&shared.cold.swap_cache).buffer();
+    let mut bytes = lock(&shared.cold.swap_cache).buffer(places.len());
     let mut ended = Ok(());
     if !orphaned {
         match by_helper(helper, places, &mut bytes) {
@@ -61,7 +57,7 @@ fn bytes_of(
             Err(error) => ended = access_after(shared, managed, &error).map(drop),
         }
     }
-    bytes.truncate(0);
+    bytes.clear();
     let access = managed.access().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
     let read = ended.and_then(|()| {
         unregister(helper, access?)?;
@@ -81,8 +77,12 @@ fn by_helper(helper: &mut Helper, places: &[(usize, usize)], bytes: &mut Bytes) 
     let is_next = |a: &(usize, usize), b: &(usize, usize)| (a.0, a.1 + 1) == *b;
     for part in places.chunk_by(is_next) {
         let (into, at) = part[0];
-        let from = helper.stagings.slot(into, at);
-        helper.inside.read(from, bytes.grow(part.len() * page_len()))?;
+        let (mut from, mut left) = (helper.stagings.slot(into, at), part.len() * page_len());
+        while left > 0 {
+            let bytes = bytes.grow(left);
+            helper.inside.read(from, bytes)?;
+            (from, left) = (from + bytes.len(), left - bytes.len());
+        }
     }
     Ok(())
 }

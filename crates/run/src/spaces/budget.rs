@@ -307,10 +307,11 @@ impl Budget {
         self.is_together() || self.limit() <= pages_in(TIGHT)
     }
 
-    /// Returns the growth that is checked when it happens.
+    /// Returns the growth that is checked when it happens; at a group's limit the kernel kills.
     pub(crate) fn growth(&self) -> Growth {
         let bytes = (self.limit() / GROWTH_SHARE).saturating_mul(page_len());
-        Growth { mapping_bytes: bytes.clamp(GROWTH[0], GROWTH[1]) as u32, all: self.is_small() }
+        let mapping_bytes = bytes.clamp(GROWTH[0], GROWTH[1]) as u32;
+        Growth { mapping_bytes, all: self.is_small() || self.is_together() }
     }
 
     /// Returns from how many pages on open memory is worth closing.
@@ -486,12 +487,14 @@ mod tests {
         budget.change(0, 1);
         assert!(budget.is_growing() && !budget.is_near());
         assert!(budget.is_small() && !Budget::new(17 << 20, true).is_small());
-        assert!(
-            Budget::new(64 << 20, false).is_small() && !Budget::new(65 << 20, false).is_small()
-        );
+        let is_small = |mib: u64| Budget::new(mib << 20, false).is_small();
+        assert!(is_small(64) && !is_small(65));
         assert_eq!(budget.growth(), Growth { mapping_bytes: 512 << 10, all: true });
         assert_eq!(Budget::new(1 << 20, true).growth().mapping_bytes, 64 << 10);
         let large = Growth { mapping_bytes: 2 << 20, all: false };
         assert_eq!([64 << 20, 1 << 30].map(|bytes| Budget::new(bytes, true).growth()), [large; 2]);
+        budget.set_limit(1 << 30);
+        budget.set_limit_together(64 << 20);
+        assert_eq!(budget.growth(), Growth { all: true, ..large }, "a group has a limit");
     }
 }

@@ -13,7 +13,7 @@
 //! | ioctl(UFFDIO_MOVE) | pages that have left are not moved |
 //! | shmat(SHM_REMAP) | it unmaps without a message |
 //! | mmap, large | a program fills it before the watcher looks |
-//! | brk, under a small limit | the same |
+//! | brk, under a small limit or that of a group | the same |
 //! | exit_group, wait4, waitid, setns, process_mrelease | they notice a helper ([`super::aside`]) |
 //! | unshare(NEWUSER) | it notices a thread that was joined ([`super::ends`]) |
 //! | prctl and seccomp, of a mode | they notice the filter ([`super::modes`]) |

@@ -3,18 +3,20 @@
 //! `ZFOLD_GUEST_MEMORY` names a memory file, and `ZFOLD_GUEST_LATER` another state of the same
 //! guest. Without them, the memory is that of the tests, which is hardly like any other.
 
+#[path = "../tests/common/mod.rs"]
+mod common;
 #[path = "../tests/vmm/mod.rs"]
 mod vmm;
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::accept;
 use rustix::time::{ClockId, clock_gettime};
 use vmm::{PAGE, Vmm, page};
-use zfold_guest::{Image, Images, Server, ServerOptions, images_options};
+use zfold_guest::{FrontOptions, Image, Images, Server, ServerOptions, images_options};
 use zfold_store::CodecKind;
 
 /// Guests whose first page is timed.
@@ -42,13 +44,12 @@ fn main() {
         );
         images.remove("later").expect("removed");
     }
-    let server = Server::new(Arc::clone(&images), ServerOptions::default(), |line: &str| {
-        eprintln!("{line}");
-    })
-    .expect("a server");
+    let tell = |line: &str| eprintln!("{line}");
+    let server = Server::new(Arc::clone(&images), ServerOptions::default(), tell);
+    let server = Arc::new(server.expect("a server"));
     let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("web");
-    server.listen("web", UnixListener::bind(&socket).expect("bound")).expect("listening");
+    let link = accept(&server, folder.path(), FrontOptions::default(), tell);
+    let socket = link.listen("web").expect("listening");
     let start = |message: &str| Vmm::start(&socket, pages, message);
 
     let mut first: Vec<u64> = (0..GUESTS)

@@ -42,6 +42,7 @@ mod keep;
 mod model;
 mod offload;
 mod serve;
+mod sys;
 
 pub use images::{
     Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, StateInfo, check_name,
@@ -51,8 +52,8 @@ pub use keep::{
     Begin, End, Front, FrontOptions, Handed, Link, News, OnLoss, Order, Sockets, renew,
 };
 pub use offload::{
-    BadHeader, BadLayout, Broken, OnDemand, Progress, ReceiveError, Received, Refused, Restore,
-    RestoreError, Restored, adopt, receive, restore,
+    Broken, OnDemand, Progress, ReceiveError, Received, Refused, Restore, RestoreError, Restored,
+    adopt, receive, restore,
 };
 pub use serve::{
     Given, GuestState, GuestStats, NoOrigin, Served, Server, ServerOptions, ServerStats, TABLE,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{SEED, World};
 use vmm::{Vmm, first_word};
-use zfold_guest::{GuestState, GuestStats, NoOrigin, ServerOptions, images_options};
+use zfold_guest::{FrontOptions, GuestState, GuestStats, NoOrigin, ServerOptions, images_options};
 use zfold_store::CodecKind;
 use zfold_testing::{skip, wait_for, wait_until};
 
@@ -112,10 +112,7 @@ fn sleep(world: &World, guest: &mut Vmm, number: u64, name: &str) -> u64 {
 
 /// Restores a guest that sleeps.
 fn awake(world: &World, name: &str) -> Vmm {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join(name);
-    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
-    world.server.listen(name, listener).expect("listening");
+    let socket = world.link.listen(name).expect("listening");
     Vmm::start(&socket, world.pages, "whole").expect("as before")
 }
 
@@ -172,7 +169,7 @@ fn a_guest_that_dies_leaves_nothing_behind() {
     assert!(refused.to_string().contains("a guest"), "{refused}");
     guest.kill();
     world.has_guests(0);
-    world.server.close("web");
+    world.link.close("web");
     world.images.remove("web").expect("removed");
     assert!(!world.images.contains("web"));
 }
@@ -232,7 +229,11 @@ fn a_recorded_working_set_is_there_before_it_is_asked_for() {
 fn a_guest_that_is_filled_needs_nobody() {
     let mut options = ServerOptions::default();
     options.fill_rate = 64 << 20;
-    let world = World::of(2000, &images_options(CodecKind::Lz4.into(), None), options);
+    let world = World::of(
+        2000,
+        &images_options(CodecKind::Lz4.into(), None),
+        (options, FrontOptions::default()),
+    );
     let mut guest = vmm!(world, "whole");
     assert_eq!(guest.ask("read 3"), first_word(SEED, 3).to_string());
     let began = std::time::Instant::now();
@@ -253,7 +254,11 @@ fn a_guest_that_is_filled_needs_nobody() {
 fn the_first_guest_of_an_image_is_recorded_by_itself() {
     let mut options = ServerOptions::default();
     options.records_first = true;
-    let world = World::of(2000, &images_options(CodecKind::Lz4.into(), None), options);
+    let world = World::of(
+        2000,
+        &images_options(CodecKind::Lz4.into(), None),
+        (options, FrontOptions::default()),
+    );
     let mut first = vmm!(world, "whole");
     assert_eq!(first.ask(&format!("verify {SEED} 0 1000 7")), "right");
     // The last page is noted when its fault has been answered.
@@ -270,7 +275,11 @@ fn the_first_guest_of_an_image_is_recorded_by_itself() {
 fn a_guest_whose_regions_are_refused_is_killed_if_one_says_so() {
     let mut options = ServerOptions::default();
     options.kills_refused = true;
-    let world = World::of(256, &images_options(CodecKind::Lz4.into(), None), options);
+    let world = World::of(
+        256,
+        &images_options(CodecKind::Lz4.into(), None),
+        (options, FrontOptions::default()),
+    );
     let Some(mut guest) = world.vmm("beyond") else { return skip("no userfaultfd") };
     world.hears("is killed: ");
     world.has_guests(0);
@@ -310,7 +319,7 @@ fn a_fault_that_waits_is_reported() {
     let store = store.with_backing(BackingOptions::new(Arc::clone(&backing) as _));
     let mut options = ServerOptions::default();
     options.patience = Duration::from_millis(50);
-    let world = World::of(256, &store, options);
+    let world = World::of(256, &store, (options, FrontOptions::default()));
     world.images.store().writeback(&Selection::All, None).expect("written");
     backing.set(Faults::default().with(Fault::ReadError, 1000));
     let mut guest = vmm!(world, "whole");

@@ -2,6 +2,7 @@
 //!
 //! What is missing for a test is told in a line that begins with `SKIPPED:`.
 
+mod common;
 mod vmm;
 
 use std::collections::VecDeque;
@@ -16,11 +17,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use common::Folder;
 use rustix::process::{Pid, Signal, kill_process};
 use vmm::{Vmm, page};
 use zfold_guest::{
-    End, Front, FrontOptions, Images, Link, OnLoss, Order, Server, ServerOptions, Sockets,
-    images_options, renew,
+    End, Front, FrontOptions, Images, Link, OnLoss, Order, Server, ServerOptions, images_options,
+    renew,
 };
 use zfold_store::CodecKind;
 use zfold_testing::wait::PATIENCE;
@@ -138,22 +140,6 @@ fn hibernate(mut stream: &UnixStream, server: &Server, images: &Images) -> Resul
     let file = File::open(words[2]).expect("a difference");
     let imported = images.import_over(words[1], &file, &origin, None);
     imported.map(|_| words[1].to_owned()).map_err(|error| error.to_string())
-}
-
-/// One socket in a folder.
-struct Folder(PathBuf);
-
-impl Sockets for Folder {
-    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
-        let path = self.0.join(image);
-        let listener = UnixListener::bind(&path).map_err(|error| error.to_string())?;
-        Ok((path, listener))
-    }
-
-    fn unbind(&mut self, image: &str) {
-        // The folder goes with the test.
-        let _ = std::fs::remove_file(self.0.join(image));
-    }
 }
 
 /// A front at work.

@@ -75,7 +75,6 @@ fn next(common: &Common, channel: OwnedFd) -> u8 {
 fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     let Common { args, images, started } = common;
     let mut options = ServerOptions::default();
-    options.places = args.max_guests as usize;
     options.kills_refused = args.on_refusal == Loss::Kill;
     (options.fills, options.fill_rate) = (args.fill, args.fill_rate.0);
     options.records_first = !args.no_record;

@@ -1,6 +1,7 @@
-//! Faults of a guest, their outcomes, and counts of both.
+//! Faults of a guest, their outcomes, and figures of both.
 
 use rustix::io::Errno;
+use zfold_figures::{FIELD, Figures as _, View, figures, metric, state};
 use zfold_store::LoadError;
 
 /// When to look after a guest again.
@@ -18,21 +19,37 @@ pub(crate) enum Next {
     Gone,
 }
 
-/// Totals of a guest, in pages of its own size, except `copied`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Faults that were answered.
-    pub(crate) faults: u64,
-    /// Pages of 4 KiB that were copied.
-    pub(crate) copied: u64,
-    /// Zeros that were mapped.
-    pub(crate) zeroed: u64,
-    /// Of both, pages that nobody had asked for yet.
-    pub(crate) beforehand: u64,
-    /// Messages of discards.
-    pub(crate) discards: u64,
-    /// Times that a call had to wait for a discard.
-    pub(crate) retries: u64,
+/// The title of the table of a server and its guests.
+pub const TABLE: &str = "guests";
+
+figures! {
+    /// Pages that a guest, or all guests of a server, got.
+    #[non_exhaustive]
+    pub struct Given;
+
+    total faults_total: Count, "faults that were answered",
+        [state(TABLE).row("faults"), metric("guest_faults_total"), View::Rate];
+    total copied_pages_total: Count, "pages of 4 KiB put into guests",
+        [state(TABLE).row("copied"), metric("guest_copied_pages_total")];
+    total zero_pages_total: Count, "pages of zeros, which take no memory",
+        [state(TABLE).row("zeros"), metric("guest_zero_pages_total")];
+    total beforehand_pages_total: Count, "of both, put in before the guest asked for them",
+        [state(TABLE).row("beforehand"), metric("guest_beforehand_pages_total")];
+    total discards_total: Count, "messages about memory that guests discarded",
+        [FIELD, metric("guest_discards_total")];
+    total retries_total: Count, "calls that the kernel refused while memory was being discarded",
+        [FIELD, metric("guest_retries_total")];
+    total strays_total: Count, "faults outside of the named regions, which get no answer",
+        [FIELD, metric("guest_strays_total")];
+}
+
+impl Given {
+    /// Adds another guest's figures.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for figure in Self::ALL {
+            (figure.set)(self, (figure.of)(self) + (figure.of)(other));
+        }
+    }
 }
 
 /// Why a fault is not answered.

@@ -17,7 +17,7 @@ use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
 use super::ahead::Ahead;
-use super::fault::{Counts, Fault, Filled, Next, Put, Why};
+use super::fault::{Fault, Filled, Given, Next, Put, Why};
 use super::regions::Region;
 use super::space::{Image, Space, copy_around, load};
 use super::table::{Bits, Place, Table};
@@ -60,10 +60,9 @@ pub(crate) struct Guest {
     /// Faults in a row for which that gave way.
     gave_way: u32,
     buffer: Vec<u8>,
-    /// Faults outside of all regions, which get no answer, and the address of the first one.
-    pub(crate) strays: u64,
+    /// The address of the first fault outside of all regions.
     pub(crate) first_stray: Option<usize>,
-    pub(crate) counts: Counts,
+    pub(crate) given: Given,
 }
 
 impl Guest {
@@ -82,9 +81,8 @@ impl Guest {
             due: 0,
             gave_way: 0,
             buffer: Vec::new(),
-            strays: 0,
             first_stray: None,
-            counts: Counts::default(),
+            given: Given::default(),
         }
     }
 
@@ -139,17 +137,17 @@ impl Guest {
     pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
         space.read(&mut self.events);
         self.take_in(now);
-        let faults = self.counts.faults;
+        let faults = self.given.faults_total;
         if self.answer(space, image).is_err() {
             return Next::Gone;
         }
-        if self.counts.faults > faults {
+        if self.given.faults_total > faults {
             self.give_way(now);
         }
         if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
             return Next::Soon;
         }
-        let (copied, all, mut runs) = (self.counts.copied, self.all, 0);
+        let (copied, all, mut runs) = (self.given.copied_pages_total, self.all, 0);
         let times = if all || !self.windows.is_empty() { 1 } else { OF_SET };
         let more = loop {
             match self.beforehand(space, image, now) {
@@ -158,7 +156,8 @@ impl Guest {
                 Filled::To(_) => runs += 1,
             }
             let more = !self.windows.is_empty() || self.wanted.is_some();
-            let is_enough = runs >= RUNS * times || self.counts.copied - copied >= PIECE * times;
+            let is_enough =
+                runs >= RUNS * times || self.given.copied_pages_total - copied >= PIECE * times;
             // What fills a guest waits for its time behind the working set.
             if !more || is_enough || self.all != all || self.is_paced(now) {
                 break more;
@@ -184,7 +183,7 @@ impl Guest {
         for event in std::mem::take(&mut self.events) {
             match event {
                 Event::Discarded(of) | Event::Unmapped(of) => {
-                    self.counts.discards += 1;
+                    self.given.discards_total += 1;
                     self.table.discard(&of);
                 }
                 Event::Missing { address, .. } => self.ask(address, now),
@@ -195,7 +194,7 @@ impl Guest {
 
     fn ask(&mut self, address: usize, now: u64) {
         let Some(Place { unit, at, page, .. }) = self.table.find(address) else {
-            self.strays += 1;
+            self.given.strays_total += 1;
             self.first_stray.get_or_insert(address);
             return;
         };
@@ -220,14 +219,14 @@ impl Guest {
             match self.put(&fault, space, image) {
                 Put::Gone => return Err(()),
                 Put::Waits(done, why) => {
-                    self.counts.retries += u64::from(why == Why::Discard);
+                    self.given.retries_total += u64::from(why == Why::Discard);
                     (fault.done, fault.why) = (done, why);
                     self.waiting.push(fault);
                 }
-                Put::Done if !fault.is_asked => self.counts.beforehand += 1,
+                Put::Done if !fault.is_asked => self.given.beforehand_pages_total += 1,
                 Put::Done => {
                     space.answered(fault.since);
-                    self.counts.faults += 1;
+                    self.given.faults_total += 1;
                     if is_first {
                         self.note(fault.unit, image);
                     }
@@ -425,7 +424,7 @@ impl Guest {
                 Filled::Again(first + 1)
             }
             Some(Errno::AGAIN) => {
-                self.counts.retries += 1;
+                self.given.retries_total += 1;
                 Filled::Again(first)
             }
             // The pages lie in more than one mapping, or some were given up.
@@ -440,9 +439,9 @@ impl Guest {
 
     fn count(&mut self, zeros: bool, bytes: usize, beforehand: u64) {
         match zeros {
-            true => self.counts.zeroed += (bytes / PAGE) as u64,
-            false => self.counts.copied += (bytes / PAGE) as u64,
+            true => self.given.zero_pages_total += (bytes / PAGE) as u64,
+            false => self.given.copied_pages_total += (bytes / PAGE) as u64,
         }
-        self.counts.beforehand += beforehand;
+        self.given.beforehand_pages_total += beforehand;
     }
 }

@@ -18,27 +18,20 @@ pub(crate) struct Message {
 }
 
 /// Why the bytes received are not a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// It is no array.
-    NoArray,
-    /// It is longer than any that makes sense.
-    TooLong,
-    /// Something follows it.
-    More,
-}
+const NO_LIST: &str = "its message is not a list of regions";
+const ENDLESS: &str = "its message does not end";
 
 impl Message {
-    /// Adds a piece.
-    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), Wrong> {
+    /// Adds a piece; says what is wrong if it makes no message.
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), &'static str> {
         for &byte in piece {
             if self.whole && !byte.is_ascii_whitespace() {
-                return Err(Wrong::More);
+                return Err(NO_LIST);
             }
             self.look(byte)?;
         }
         if self.bytes.len() + piece.len() > LEN_MAX {
-            return Err(Wrong::TooLong);
+            return Err(ENDLESS);
         }
         self.bytes.extend_from_slice(piece);
         Ok(())
@@ -54,7 +47,7 @@ impl Message {
         self.bytes
     }
 
-    fn look(&mut self, byte: u8) -> Result<(), Wrong> {
+    fn look(&mut self, byte: u8) -> Result<(), &'static str> {
         if self.in_text {
             match (self.escaped, byte) {
                 (true, _) => self.escaped = false,
@@ -67,7 +60,7 @@ impl Message {
         match byte {
             b'[' => self.depth += 1,
             _ if byte.is_ascii_whitespace() => {}
-            _ if self.depth == 0 => return Err(Wrong::NoArray),
+            _ if self.depth == 0 => return Err(NO_LIST),
             b'{' => self.depth += 1,
             b'"' => self.in_text = true,
             b']' | b'}' => {
@@ -105,14 +98,14 @@ mod tests {
             message.add(text).map(|()| message.is_whole())
         };
         assert_eq!(add(b"[{}"), Ok(false));
-        assert_eq!(add(b"GET / HTTP/1.1"), Err(Wrong::NoArray));
-        assert_eq!(add(b"]"), Err(Wrong::NoArray));
-        assert_eq!(add(b"{}"), Err(Wrong::NoArray));
-        assert_eq!(add(b"\"["), Err(Wrong::NoArray));
-        assert_eq!(add(b"[][]"), Err(Wrong::More));
+        assert_eq!(add(b"GET / HTTP/1.1"), Err(NO_LIST));
+        assert_eq!(add(b"]"), Err(NO_LIST));
+        assert_eq!(add(b"{}"), Err(NO_LIST));
+        assert_eq!(add(b"\"["), Err(NO_LIST));
+        assert_eq!(add(b"[][]"), Err(NO_LIST));
         assert_eq!(add(b""), Ok(false));
         let mut endless = Message::default();
         let refused = (0..100).find_map(|_| endless.add(&[b'['; 4096]).err());
-        assert_eq!(refused, Some(Wrong::TooLong));
+        assert_eq!(refused, Some(ENDLESS));
     }
 }

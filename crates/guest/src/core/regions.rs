@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use serde::Deserialize;
-use thiserror::Error;
 use zfold_uffd::page::PAGE;
 
 /// Most regions of a guest.
@@ -17,6 +16,9 @@ const UNITS: [u64; 2] = [PAGE as u64, 2 << 20];
 
 /// Where the kernel's half of all addresses begins, at the latest.
 const ADDRESS_END: u64 = 1 << 56;
+
+/// Said where the image is most likely that of another snapshot.
+const OTHER: &str = "connect to the image of this snapshot";
 
 /// A range of addresses and what lies there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,79 +58,32 @@ struct Mapping {
     page_size_kib: Option<u64>,
 }
 
-/// Why regions are refused.
-#[derive(Debug, Error)]
-pub(crate) enum RegionError {
-    /// The text does not describe regions.
-    #[error("the message does not say where memory is: {0}")]
-    Text(#[from] serde_json::Error),
-    /// There are none.
-    #[error("the message has no region")]
-    None,
-    /// There are too many.
-    #[error("{0} regions are more than {REGIONS_MAX}")]
-    TooMany(usize),
-    /// The page size is missing.
-    #[error("a region does not say its page size")]
-    NoPageSize,
-    /// The page size is neither 4 KiB nor 2 MiB.
-    #[error("a page size of {0} bytes is neither 4 KiB nor 2 MiB")]
-    PageSize(u64),
-    /// A range is empty, not of whole pages, or not a range of addresses.
-    #[error("{size} bytes at {address:#x} are not a range of whole pages")]
-    Range {
-        /// Its address.
-        address: u64,
-        /// Bytes of it.
-        size: u64,
-    },
-    /// It ends after the image.
-    #[error(
-        "a region ends at {end} of the memory file, but the image has {image} bytes: connect to \
-         the image of this snapshot"
-    )]
-    Beyond {
-        /// Where it ends in the memory file.
-        end: u64,
-        /// Length of the image.
-        image: u64,
-    },
-    /// All of them together have not as many bytes as the image: a VMM names all memory.
-    #[error(
-        "the regions have {all} bytes together, but the image has {image}: connect to the image \
-         of this snapshot"
-    )]
-    Size {
-        /// Bytes of all.
-        all: u64,
-        /// Length of the image.
-        image: u64,
-    },
-    /// Two of them overlap.
-    #[error("two regions overlap")]
-    Overlap,
-}
-
 /// Returns the regions in the message of a guest, sorted by address; its image has `image_pages`
 /// pages.
-pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, RegionError> {
-    let told: Vec<Mapping> = serde_json::from_slice(text)?;
+///
+/// # Errors
+/// Why they are refused, in a line.
+pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, String> {
+    let told: Vec<Mapping> = serde_json::from_slice(text)
+        .map_err(|error| format!("the message does not say where memory is: {error}"))?;
     match told.len() {
-        0 => return Err(RegionError::None),
-        number if number > REGIONS_MAX => return Err(RegionError::TooMany(number)),
-        _ => {}
+        0 => return Err("the message has no region".to_owned()),
+        1..=REGIONS_MAX => {}
+        number => return Err(format!("{number} regions are more than {REGIONS_MAX}")),
     }
     let image = image_pages * PAGE as u64;
     let checked = told.iter().map(|one| check(one, image));
     let mut regions = checked.collect::<Result<Vec<_>, _>>()?;
     regions.sort_by_key(|region| region.at.start);
     if regions.windows(2).any(|two| two[0].at.end > two[1].at.start) {
-        return Err(RegionError::Overlap);
+        return Err("two regions overlap".to_owned());
     }
-    // So the image bounds what a guest costs here (G6).
+    // A VMM names all memory. So the image bounds what a guest costs here (G6).
     let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
     if all != image {
-        return Err(RegionError::Size { all, image });
+        return Err(format!(
+            "the regions have {all} bytes together, but the image has {image}: {OTHER}"
+        ));
     }
     let mut first = 0;
     for region in &mut regions {
@@ -138,24 +93,28 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, Region
     Ok(regions)
 }
 
-fn check(told: &Mapping, image: u64) -> Result<Region, RegionError> {
-    let unit = told.page_size.or(told.page_size_kib).ok_or(RegionError::NoPageSize)?;
+fn check(told: &Mapping, image: u64) -> Result<Region, String> {
+    let unit = told.page_size.or(told.page_size_kib);
+    let unit = unit.ok_or("a region does not say its page size")?;
     if !UNITS.contains(&unit) {
-        return Err(RegionError::PageSize(unit));
+        return Err(format!("a page size of {unit} bytes is neither 4 KiB nor 2 MiB"));
     }
     let Mapping { base_host_virt_addr: address, size, offset, .. } = *told;
-    let wrong = RegionError::Range { address, size };
+    let is_whole = address % unit == 0 && size % unit == 0 && offset % PAGE as u64 == 0;
     let end = address.checked_add(size).filter(|end| *end <= ADDRESS_END);
-    let Some(end) = end.filter(|_| size > 0 && address > 0) else { return Err(wrong) };
-    if address % unit != 0 || size % unit != 0 || offset % PAGE as u64 != 0 {
-        return Err(wrong);
-    }
-    match offset.checked_add(size) {
-        Some(end) if end <= image => {}
-        end => return Err(RegionError::Beyond { end: end.unwrap_or(u64::MAX), image }),
-    }
+    let Some(end) = end.filter(|_| size > 0 && address > 0 && is_whole) else {
+        return Err(format!("{size} bytes at {address:#x} are not a range of whole pages"));
+    };
     let at = address as usize..end as usize;
-    Ok(Region { at, page: offset / PAGE as u64, unit: unit as usize, first: 0 })
+    match offset.checked_add(size) {
+        Some(end) if end <= image => {
+            Ok(Region { at, page: offset / PAGE as u64, unit: unit as usize, first: 0 })
+        }
+        end => Err(format!(
+            "a region ends at {} of the memory file, but the image has {image} bytes: {OTHER}",
+            end.unwrap_or(u64::MAX)
+        )),
+    }
 }
 
 #[cfg(test)]

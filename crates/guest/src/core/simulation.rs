@@ -415,7 +415,7 @@ fn run(seed: u64, twin: Twin) {
     }
     assert!(given_up == kernel.given_up, "what was given up");
     let guest = server.guest.expect("it lives");
-    assert!(guest.oldest().is_none() && guest.is_complete() && guest.strays == 0);
+    assert!(guest.oldest().is_none() && guest.is_complete() && guest.given.strays_total == 0);
     for page in 0..PAGES {
         let found = kernel.pages[page].unwrap_or(0);
         assert_eq!(found, kernel.right[page], "page {page} at the end");
@@ -457,8 +457,11 @@ fn all_is_put_in_but_what_cannot_be_read() {
     assert!(guest.is_complete());
     let wrong = (0..PAGES).find(|&page| kernel.pages[page] != Some(kernel.right[page]));
     assert_eq!(wrong, None);
-    let counts = guest.counts;
-    assert_eq!((counts.copied + counts.zeroed, counts.faults), (PAGES as u64, 0));
+    let given = guest.given;
+    assert_eq!(
+        (given.copied_pages_total + given.zero_pages_total, given.faults_total),
+        (PAGES as u64, 0)
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ impl Gate {
     }
 
     /// Does `work` within the gate.
-    pub(super) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         let _open = self.open();
         work()
     }

@@ -24,13 +24,18 @@ pub(crate) const CHAIN_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Image {
     name: String,
-    store: Arc<Store>,
-    first: u64,
+    pub(super) store: Arc<Store>,
+    pub(crate) gate: Arc<Gate>,
+    /// Its first key.
+    pub(super) first: u64,
     pages: u64,
-    own_pages: u64,
+    /// Pages of its own in the store.
+    pub(super) own_pages: u64,
     base: Option<Arc<Image>>,
-    machine: Option<Lengths>,
-    state: Option<StateInfo>,
+    /// The lengths of its documents, if it has any.
+    pub(super) machine: Option<Lengths>,
+    /// The state file that is kept with it.
+    pub(super) state: Option<StateInfo>,
     set: PageSet,
     recorded: AtomicBool,
     /// A guest was recorded by itself.
@@ -76,9 +81,9 @@ impl Drop for Claim {
 
 impl Image {
     /// Returns the image of `pages` pages whose keys begin at `first`.
-    pub(crate) fn new(
+    pub(super) fn new(
         name: String,
-        store: Arc<Store>,
+        (store, gate): (Arc<Store>, Arc<Gate>),
         first: u64,
         pages: u64,
         base: Option<Arc<Image>>,
@@ -86,6 +91,7 @@ impl Image {
         Self {
             name,
             store,
+            gate,
             first,
             pages,
             own_pages: 0,
@@ -97,39 +103,6 @@ impl Image {
             was_begun: AtomicBool::new(false),
             users: AtomicUsize::new(0),
         }
-    }
-
-    /// Makes it one of a machine, whose documents have these lengths.
-    pub(super) fn with_machine(self, machine: Option<Lengths>) -> Self {
-        Self { machine, ..self }
-    }
-
-    /// Returns the lengths of the machine's documents, if it is one of a machine.
-    pub(super) fn machine(&self) -> Option<Lengths> {
-        self.machine
-    }
-
-    /// Notes the state file that is kept with it.
-    pub(super) fn with_state(self, state: Option<StateInfo>) -> Self {
-        Self { state, ..self }
-    }
-
-    pub(super) fn state(&self) -> Option<StateInfo> {
-        self.state
-    }
-
-    pub(super) fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// Sets how many pages of its own it has in the store.
-    pub(super) fn with_own_pages(self, own_pages: u64) -> Self {
-        Self { own_pages, ..self }
-    }
-
-    /// Returns how many pages of its own it has in the store.
-    pub(super) fn own_pages(&self) -> u64 {
-        self.own_pages
     }
 
     /// Returns its name.
@@ -269,19 +242,18 @@ impl Image {
 /// two calls is outside.
 #[derive(Debug)]
 pub(crate) struct Gated<'a> {
-    pub(super) image: &'a Image,
-    pub(super) gate: &'a Gate,
+    pub(crate) image: &'a Image,
     /// Until when this guest is recorded by itself.
     pub(crate) until: Option<Instant>,
 }
 
 impl space::Image for Gated<'_> {
     fn is_zero(&self, page: u64) -> bool {
-        self.gate.within(|| self.image.is_zero(page))
+        self.image.gate.within(|| self.image.is_zero(page))
     }
 
     fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
-        self.gate.within(|| self.image.load(page, into))
+        self.image.gate.within(|| self.image.load(page, into))
     }
 
     fn is_recorded(&self) -> bool {

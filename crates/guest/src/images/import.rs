@@ -8,14 +8,14 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zfold_store::{Content, Store, files};
+use zfold_store::{Content, files};
 use zfold_uffd::page::{PAGE, is_zero};
 use zfold_uffd::present::is_any_there;
 
 use super::error::ImageError;
-use super::gate::Gate;
 use super::image::Image;
 use super::page_set::PageSet;
 
@@ -69,19 +69,10 @@ pub(super) enum Holes<'a> {
     Zeros,
 }
 
-/// Where pages are stored: the store, its gate, the image's first key and its base.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) store: &'a Store,
-    pub(super) gate: &'a Gate,
-    pub(super) first: u64,
-    pub(super) base: Option<&'a Image>,
-}
-
 /// Stores the pages of `parts`, one part after another, that differ from the base, or from zeros if
 /// there is no base. `done` grows by each page that is dealt with.
 pub(super) fn import(
-    place: Place<'_>,
+    image: &Image,
     parts: &[Part<'_>],
     holes: Holes<'_>,
     done: &AtomicU64,
@@ -95,14 +86,14 @@ pub(super) fn import(
             // Relaxed: a figure.
             done.store(page, Ordering::Relaxed);
         };
-        import_part(place, part, first, holes, (&mut buffer, &mut imported), reached)?;
+        import_part(image, part, first, holes, (&mut buffer, &mut imported), reached)?;
         reached(imported.pages);
     }
     Ok(imported)
 }
 
 fn import_part(
-    place: Place<'_>,
+    image: &Image,
     part: &Part<'_>,
     number: u64,
     holes: Holes<'_>,
@@ -117,18 +108,18 @@ fn import_part(
         Holes::OfBase | Holes::GivenUp(_) => next_data,
     };
     while let Some(data) = next_data(part.file, at, end)? {
-        imported.stored_pages += zero(place, holes, page(at)..page(data.start))?;
+        imported.stored_pages += zero(image, holes, page(at)..page(data.start))?;
         at = data.end;
         let mut rest = data;
         while !rest.is_empty() {
             let len = (rest.end - rest.start).min(BUFFER as u64) as usize;
             let bytes = &mut buffer[..len];
             part.file.read_exact_at(bytes, rest.start).map_err(shrunk)?;
-            let _open = place.gate.open();
+            let _open = image.gate.open();
             for (page, bytes) in (page(rest.start)..).zip(bytes.chunks_exact(PAGE)) {
                 imported.read_pages += 1;
-                if differs(page, bytes, place.base, &mut of_base)? {
-                    place.store.store(place.first + page, bytes)?;
+                if differs(page, bytes, image.base(), &mut of_base)? {
+                    image.store.store(image.first + page, bytes)?;
                     imported.stored_pages += 1;
                 }
             }
@@ -136,7 +127,7 @@ fn import_part(
             reached(page(rest.start));
         }
     }
-    imported.stored_pages += zero(place, holes, page(at)..page(end))?;
+    imported.stored_pages += zero(image, holes, page(at)..page(end))?;
     // What lies behind the end of a file is shown as a hole.
     match matches!(holes, Holes::Zeros) && part.file.metadata()?.len() < end {
         true => Err(shrunk(io::ErrorKind::UnexpectedEof.into()).into()),
@@ -145,19 +136,19 @@ fn import_part(
 }
 
 /// Stores zeros in a hole for pages that are zeros and not in the base; returns how many.
-fn zero(place: Place<'_>, holes: Holes<'_>, mut hole: Range<u64>) -> Result<u64, ImageError> {
-    let Some(base) = place.base else { return Ok(0) };
+fn zero(image: &Image, holes: Holes<'_>, mut hole: Range<u64>) -> Result<u64, ImageError> {
+    let Some(base) = image.base() else { return Ok(0) };
     let mut stored = 0;
     loop {
-        let _open = place.gate.open();
+        let _open = image.gate.open();
         let next = match holes {
             Holes::OfBase => None,
             Holes::GivenUp(given_up) => given_up.next_in(hole.clone()),
-            Holes::Zeros => next_held(base, place.store, hole.clone()),
+            Holes::Zeros => next_held(base, hole.clone()),
         };
         let Some(page) = next else { return Ok(stored) };
         if !base.is_zero(page) {
-            place.store.store(place.first + page, &[0; PAGE])?;
+            image.store.store(image.first + page, &[0; PAGE])?;
             stored += 1;
         }
         hole.start = page + 1;
@@ -168,7 +159,7 @@ fn zero(place: Place<'_>, holes: Holes<'_>, mut hole: Range<u64>) -> Result<u64,
 fn differs(
     page: u64,
     bytes: &[u8],
-    base: Option<&Image>,
+    base: Option<&Arc<Image>>,
     of_base: &mut [u8],
 ) -> Result<bool, ImageError> {
     let Some(base) = base else { return Ok(!is_zero(bytes)) };
@@ -219,57 +210,53 @@ fn next_data_of_peer(file: &File, mut at: u64, end: u64) -> io::Result<Option<Ra
     Ok(None)
 }
 
-/// Writes all pages of an image that are not zeros to `file`, which is empty, and makes it as long
-/// as the image; returns how many there were.
-pub(super) fn export(
-    image: &Image,
-    within: (&Store, &Gate),
-    file: &File,
-) -> Result<u64, ImageError> {
-    file.set_len(image.pages() * PAGE as u64)?;
-    let written = runs(image, within, 0..image.pages(), |page, bytes| {
-        file.write_all_at(bytes, page * PAGE as u64)
-    })?;
-    file.sync_all()?;
-    Ok(written)
-}
-
-/// Hands `write` all pages of a range that are not zeros, some at a time, with the number of the
-/// first; returns how many there were.
-pub(super) fn runs(
-    image: &Image,
-    (store, gate): (&Store, &Gate),
-    mut pages: Range<u64>,
-    write: impl Fn(u64, &[u8]) -> io::Result<()>,
-) -> Result<u64, ImageError> {
-    let mut buffer = Vec::with_capacity(BUFFER);
-    let (mut begins, mut written) = (0, 0);
-    let write_run = |page, run: &[u8]| if run.is_empty() { Ok(()) } else { write(page, run) };
-    while let Some(next) = gate.within(|| next_held(image, store, pages.clone())) {
-        let is_behind = next == begins + (buffer.len() / PAGE) as u64;
-        if buffer.is_empty() || !is_behind || buffer.len() == BUFFER {
-            write_run(begins, &buffer)?;
-            buffer.clear();
-            begins = next;
-        }
-        let at = buffer.len();
-        buffer.resize(at + PAGE, 0);
-        let bytes = &mut buffer[at..];
-        let loaded = gate.within(|| image.load(next, bytes));
-        loaded.map_err(|source| ImageError::Load { page: next, source })?;
-        written += 1;
-        pages.start = next + 1;
+impl Image {
+    /// Writes all pages that are not zeros to `file`, which is empty, and makes it as long as the
+    /// image; returns how many there were.
+    pub(super) fn export(&self, file: &File) -> Result<u64, ImageError> {
+        file.set_len(self.pages() * PAGE as u64)?;
+        let write = |page, bytes: &[u8]| file.write_all_at(bytes, page * PAGE as u64);
+        let written = self.runs(0..self.pages(), write)?;
+        file.sync_all()?;
+        Ok(written)
     }
-    write_run(begins, &buffer)?;
-    Ok(written)
+
+    /// Hands `write` all pages of a range that are not zeros, some at a time, with the number of
+    /// the first; returns how many there were.
+    pub(crate) fn runs(
+        &self,
+        mut pages: Range<u64>,
+        write: impl Fn(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<u64, ImageError> {
+        let mut buffer = Vec::with_capacity(BUFFER);
+        let (mut begins, mut written) = (0, 0);
+        let write_run = |page, run: &[u8]| if run.is_empty() { Ok(()) } else { write(page, run) };
+        while let Some(next) = self.gate.within(|| next_held(self, pages.clone())) {
+            let is_behind = next == begins + (buffer.len() / PAGE) as u64;
+            if buffer.is_empty() || !is_behind || buffer.len() == BUFFER {
+                write_run(begins, &buffer)?;
+                buffer.clear();
+                begins = next;
+            }
+            let at = buffer.len();
+            buffer.resize(at + PAGE, 0);
+            let bytes = &mut buffer[at..];
+            let loaded = self.gate.within(|| self.load(next, bytes));
+            loaded.map_err(|source| ImageError::Load { page: next, source })?;
+            written += 1;
+            pages.start = next + 1;
+        }
+        write_run(begins, &buffer)?;
+        Ok(written)
+    }
 }
 
 /// Returns the first page of a range that an image of the chain holds and that is not zeros.
-fn next_held(image: &Image, store: &Store, mut pages: Range<u64>) -> Option<u64> {
+fn next_held(image: &Image, mut pages: Range<u64>) -> Option<u64> {
     loop {
         let of_one = |one: &Image| {
-            let first = one.keys().start;
-            let held = store.next_present(first + pages.start..first + pages.end);
+            let first = one.first;
+            let held = image.store.next_present(first + pages.start..first + pages.end);
             held.map(|key| key - first)
         };
         let next = image.chain().filter_map(of_one).min()?;
@@ -281,12 +268,11 @@ fn next_held(image: &Image, store: &Store, mut pages: Range<u64>) -> Option<u64>
 }
 
 /// Returns how many pages of its own an image has in the store.
-pub(super) fn own_pages(image: &Image, store: &Store) -> u64 {
-    let first = image.keys().start;
-    let mut keys = first..first + image.pages();
+pub(super) fn own_pages(image: &Image) -> u64 {
+    let mut keys = image.first..image.first + image.pages();
     let mut own = 0;
-    while let Some(key) = store.next_present(keys.clone()) {
-        own += u64::from(store.peek(key) != Content::Absent);
+    while let Some(key) = image.store.next_present(keys.clone()) {
+        own += u64::from(image.store.peek(key) != Content::Absent);
         keys.start = key + 1;
     }
     own

@@ -88,24 +88,23 @@ impl Images {
                     continue;
                 };
                 check_name(&name).map_err(|_| damaged("a name"))?;
-                let more = machine.as_ref().map_or(Some(0), Lengths::checked_pages);
-                let len = more.filter(|_| (1..keys::KEYS).contains(&pages));
-                let len = len.map(|more| keys::keys_of(pages, more));
-                let fits = len.is_some_and(|len| first.saturating_add(len) <= keys::KEYS)
+                let len = || keys::keys_of(pages, machine.map_or(0, Lengths::pages));
+                let fits = machine.is_none_or(Lengths::are_right)
+                    && (1..keys::KEYS).contains(&pages)
+                    && first.saturating_add(len()) <= keys::KEYS
                     && below.as_ref().is_none_or(|below| {
                         below.pages() == pages && below.chain().count() < image::CHAIN_MAX
                     });
                 if !fits {
                     return Err(damaged("a length"));
                 }
-                let image = Image::new(name.clone(), self.store.clone(), first, pages, below);
-                let image = image.with_machine(machine);
+                let mut image = Image::new(name.clone(), self.places(), first, pages, below);
+                image.machine = machine;
                 if catalog.taken().iter().any(|keys| overlap(keys, &image.keys())) {
                     return Err(damaged("two images overlap"));
                 }
-                let own_pages = import::own_pages(&image, &self.store);
-                let state = machine.zip(hash).and_then(|(of, hash)| of.state_info(hash));
-                let image = image.with_own_pages(own_pages).with_state(state);
+                image.own_pages = import::own_pages(&image);
+                image.state = machine.zip(hash).and_then(|(of, hash)| of.state_info(hash));
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));
@@ -147,8 +146,8 @@ impl Catalog {
     pub(super) fn label(&self) -> Vec<u8> {
         let listed = |image: &Arc<Image>| {
             let base = image.base().map(|base| base.name().into());
-            let (first, machine) = (image.keys().start, image.machine());
-            let hash = image.state().map(|state| state.hash);
+            let (first, machine) = (image.first, image.machine);
+            let hash = image.state.map(|state| state.hash);
             Listed(image.name().into(), first, image.pages(), base, machine, hash)
         };
         let list =

@@ -55,7 +55,7 @@ pub struct StateInfo {
 
 /// Bytes of the documents.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(super) struct Lengths(u64, u64);
+pub(super) struct Lengths(pub(super) u64, pub(super) u64);
 
 impl Lengths {
     pub(super) fn of(machine: &Machine) -> Self {
@@ -72,22 +72,17 @@ impl Lengths {
         (!self.is_machine()).then_some(StateInfo { bytes: self.1, hash })
     }
 
+    /// Returns whether they may have these lengths.
+    pub(super) fn are_right(self) -> bool {
+        self.0.max(self.1) <= DOCUMENT_MAX
+    }
+
     /// Returns how many pages they take.
     pub(super) fn pages(self) -> u64 {
         self.0.div_ceil(PAGE as u64) + self.1.div_ceil(PAGE as u64)
     }
 
-    /// Returns how many pages they take, unless one is too long.
-    pub(super) fn checked_pages(&self) -> Option<u64> {
-        (self.0.max(self.1) <= DOCUMENT_MAX).then(|| self.pages())
-    }
-
     pub(super) fn bytes(self) -> u64 {
         self.0 + self.1
-    }
-
-    /// Returns the bytes of each.
-    pub(super) fn each(self) -> [u64; 2] {
-        [self.0, self.1]
     }
 }

@@ -20,7 +20,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
@@ -37,9 +36,9 @@ pub use error::ImageError;
 use gate::Gate;
 pub(crate) use image::Gated;
 pub use image::{Claim, Image};
+use import::Holes;
 pub use import::Imported;
 pub(crate) use import::Part;
-use import::{Holes, Place};
 pub use keys::KEYS;
 pub(crate) use machine::DOCUMENT_MAX;
 use machine::Lengths;
@@ -108,7 +107,7 @@ pub struct Images {
     /// Held while an image is removed, or a snapshot is taken.
     changes: Lock<()>,
     catalog: Lock<Catalog>,
-    gate: Gate,
+    gate: Arc<Gate>,
 }
 
 /// Returns the options of a store of images: equal pages share an object.
@@ -125,7 +124,7 @@ impl Images {
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
         let backing = options.backing.as_ref().map(|of| Arc::clone(&of.backing));
-        let (changes, catalog, gate) = (Lock::default(), Lock::default(), Gate::default());
+        let (changes, catalog, gate) = (Lock::default(), Lock::default(), Arc::default());
         Ok(Self { store, backing, changes, catalog, gate })
     }
 
@@ -147,9 +146,9 @@ impl Images {
         self.store.stats()
     }
 
-    /// Returns an image that a guest's pages come from.
-    pub(crate) fn gated<'a>(&'a self, image: &'a Image) -> Gated<'a> {
-        Gated { image, gate: &self.gate, until: None }
+    /// Returns where the pages of images are, and the way there.
+    fn places(&self) -> (Arc<Store>, Arc<Gate>) {
+        (Arc::clone(&self.store), Arc::clone(&self.gate))
     }
 
     /// Lets the caller use the store for a moment (gate/F1).
@@ -258,17 +257,15 @@ impl Images {
         let lengths = machine.map(Lengths::of);
         let (keys, base) = self.reserve(name, pages, lengths, base)?;
         let below = base.as_ref().map(|base| Arc::clone(base.image()));
-        let image = Image::new(name.into(), self.store.clone(), keys.start, pages, below);
-        let image = image.with_machine(lengths);
-        let image = image.with_state(machine.and_then(Machine::state_info));
-        let (first, base) = (keys.start, base.as_deref());
-        let place = Place { store: &self.store, gate: &self.gate, first, base };
-        let imported = import::import(place, parts, holes, done).and_then(|imported| {
-            machine.map_or(Ok(()), |machine| image.store_machine(machine, &self.gate))?;
+        let mut image = Image::new(name.into(), self.places(), keys.start, pages, below);
+        (image.machine, image.state) = (lengths, machine.and_then(Machine::state_info));
+        let imported = import::import(&image, parts, holes, done).and_then(|imported| {
+            machine.map_or(Ok(()), |machine| image.store_machine(machine))?;
             Ok(imported)
         });
         let entered = imported.and_then(|imported| {
-            self.enter(image.with_own_pages(imported.stored_pages)).map(|()| imported)
+            image.own_pages = imported.stored_pages;
+            self.enter(image).map(|()| imported)
         });
         if entered.is_err() {
             self.drop_pages(keys);
@@ -323,19 +320,7 @@ impl Images {
     /// # Errors
     /// [`ImageError`]; the file then holds an undefined part of the image.
     pub fn export(&self, name: &str, file: &File) -> Result<u64, ImageError> {
-        let image = self.claim(name)?;
-        import::export(&image, (&self.store, &self.gate), file)
-    }
-
-    /// Hands `write` the pages of a range of an image that are not zeros, some at a time, with the
-    /// number of the first; returns how many there were.
-    pub(crate) fn runs(
-        &self,
-        image: &Image,
-        pages: Range<u64>,
-        write: impl Fn(u64, &[u8]) -> io::Result<()>,
-    ) -> Result<u64, ImageError> {
-        import::runs(image, (&self.store, &self.gate), pages, write)
+        self.claim(name)?.export(file)
     }
 
     /// Removes an image.
@@ -396,16 +381,16 @@ impl Images {
     #[must_use]
     pub fn list(&self) -> Vec<ImageInfo> {
         let images: Vec<_> = self.catalog.lock().images.values().cloned().collect();
-        let machine = |image: &Image| image.machine().filter(|lengths| lengths.is_machine());
+        let machine = |image: &Image| image.machine.filter(|lengths| lengths.is_machine());
         let info = |image: &Arc<Image>| ImageInfo {
             name: image.name().into(),
             base: image.base().map(|base| base.name().into()),
             pages: image.pages(),
-            own_pages: image.own_pages(),
+            own_pages: image.own_pages,
             working_set_pages: image.working_set_pages(),
             recorded: image.is_recorded(),
             machine_bytes: machine(image).map(Lengths::bytes),
-            state: image.state(),
+            state: image.state,
         };
         images.iter().map(info).collect()
     }

@@ -228,10 +228,9 @@ fn a_file_that_shrinks_or_changes_harms_no_image() {
     assert_eq!(read(&images, "web")[15 * 4096..], text(2));
     // As if it had been longer when its length was looked at.
     let short = file(4, &[(0, text(1)), (3, text(2))]);
-    let (store, gate) = (images.store(), &super::gate::Gate::default());
-    let place = Place { store, gate, first: 4096, base: None };
+    let image = Image::new("short".into(), images.places(), 4096, 8, None);
     let part = Part { file: &short, from: 0, pages: 8 };
-    let refused = import::import(place, &[part], Holes::OfBase, &AtomicU64::new(0));
+    let refused = import::import(&image, &[part], Holes::OfBase, &AtomicU64::new(0));
     // Linux shows what is behind the end as a hole, so nothing is read there.
     assert!(refused.is_ok_and(|imported| imported.stored_pages == 2));
 }
@@ -273,7 +272,7 @@ fn a_machine_is_its_parts_one_after_another_and_its_documents() {
         }
         assert!(bytes == wanted, "{name}");
         let image = images.claim(name).expect("an image");
-        assert_eq!(images.machine(&image).expect("readable"), Some(of));
+        assert_eq!(image.machine().expect("readable"), Some(of));
     }
     let listed: Vec<_> = images.list().iter().map(|info| info.machine_bytes).collect();
     assert_eq!(listed, [Some(2), Some(16_385), Some(500_001)]);
@@ -302,8 +301,8 @@ fn documents_survive_in_a_file_and_older_lists_are_read() {
     let again = self::images(None);
     again.load_from(&path).expect("loaded");
     let whole = again.claim("whole").expect("an image");
-    assert_eq!(again.machine(&whole).expect("readable"), Some(of));
-    assert_eq!(again.machine(&again.claim("plain").expect("an image")).expect("readable"), None);
+    assert_eq!(whole.machine().expect("readable"), Some(of));
+    assert_eq!(again.claim("plain").expect("an image").machine().expect("readable"), None);
     assert_eq!(read(&again, "whole"), read(&images, "whole"));
     assert_eq!(again.list(), images.list());
 }
@@ -374,7 +373,7 @@ fn images_and_working_sets_come_back_from_a_snapshot() {
     images.import("base", &file(40_000, &[(0, text(1)), (39_999, text(2))]), None).expect("in");
     images.import("a", &file(40_000, &[(1, text(3))]), Some("base")).expect("imported");
     let image = images.claim("a").expect("an image");
-    let touched = |&page: &u64| images.gated(&image).touched(page);
+    let touched = |&page: &u64| Gated { image: &image, until: None }.touched(page);
     [1, 32_768, 39_999].iter().for_each(touched);
     // An import that has not ended.
     images.store().store(keys::KEYS - 1, &text(1)).expect("stored");
@@ -405,7 +404,8 @@ fn images_are_saved_where_the_limit_leaves_no_room_for_working_sets() {
     let bits = (0..4).flat_map(|n| noise(1000 + n, PAGE)).zip(0..5000);
     bits.for_each(|(byte, n)| {
         let asked = (0..8).filter(|bit| byte >> bit & 1 == 1);
-        asked.for_each(|bit| images.gated(&image).touched(n * 8 + bit));
+        let image = Gated { image: &image, until: None };
+        asked.for_each(|bit| image.touched(n * 8 + bit));
     });
     images.save_to(&path).expect("saved");
     let again = self::images(None);

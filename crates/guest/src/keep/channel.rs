@@ -1,22 +1,17 @@
 //! Messages between front, server and stock: one JSON document a packet, with descriptors.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::sys::{receive, send};
+
 /// Longest message in bytes.
 const LEN_MAX: usize = 16 << 10;
-
-/// Most descriptors of a message: those of a machine, which has a file for each slot of memory.
-const FDS: usize = 72;
 
 /// A message to a server.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -65,14 +60,6 @@ pub(super) enum ToFront {
     Done(u8),
 }
 
-/// A message to the stock.
-#[derive(Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ToStock {
-    /// Make a server: its channel.
-    Go,
-}
-
 /// An end of a channel.
 #[derive(Debug)]
 pub(super) struct Channel(OwnedFd);
@@ -112,7 +99,7 @@ impl Channel {
         message: &impl Serialize,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), Errno> {
-        self.send_with(message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+        self.send_with(message, fds, SendFlags::DONTWAIT)
     }
 
     /// Sends a message.
@@ -124,7 +111,7 @@ impl Channel {
         message: &impl Serialize,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), Errno> {
-        self.send_with(message, fds, SendFlags::NOSIGNAL)
+        self.send_with(message, fds, SendFlags::empty())
     }
 
     fn send_with(
@@ -134,41 +121,21 @@ impl Channel {
         flags: SendFlags,
     ) -> Result<(), Errno> {
         let text = serde_json::to_vec(message).expect("names and numbers are JSON");
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            assert!(beside.push(SendAncillaryMessage::ScmRights(fds)), "more than {FDS}");
-        }
-        loop {
-            match sendmsg(&self.0, &[IoSlice::new(&text)], &mut beside, flags) {
-                Err(Errno::INTR) => {}
-                sent => return sent.map(drop),
-            }
-        }
+        send(&self.0, &text, fds, flags).map(drop)
     }
 
     /// Waits for a message; returns none if the other process has ended.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> Option<(T, Vec<OwnedFd>)> {
         let mut bytes = vec![0; LEN_MAX];
         loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-            let mut beside = RecvAncillaryBuffer::new(&mut space);
-            let flags = RecvFlags::CMSG_CLOEXEC;
-            let mut into = [IoSliceMut::new(&mut bytes)];
-            let len = match recvmsg(&self.0, &mut into, &mut beside, flags) {
+            return match receive(&self.0, &mut bytes, RecvFlags::empty()) {
                 // If a process ends with unread messages, Linux reports that once, before the
                 // messages that it sent.
-                Err(Errno::INTR | Errno::CONNRESET) => continue,
-                Ok(received) if received.bytes > 0 => received.bytes,
-                _ => return None,
-            };
-            let rights = beside.drain().filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                Err(Errno::CONNRESET) => continue,
+                // Both ends belong to the same program.
+                Ok((len @ 1.., fds)) => Some((serde_json::from_slice(&bytes[..len]).ok()?, fds)),
                 _ => None,
-            });
-            let fds = rights.flatten().collect();
-            // Both ends belong to the same program.
-            return serde_json::from_slice(&bytes[..len]).ok().map(|message| (message, fds));
+            };
         }
     }
 }

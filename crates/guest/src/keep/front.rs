@@ -16,16 +16,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags};
 use zfold_store::pool::Lock;
 
-use super::channel::{Channel, ToFront, ToServer, ToStock};
+use super::channel::{Channel, ToFront, ToServer};
 use super::kept::Kept;
+use super::listening::Listening;
 use super::places::Places;
 use super::terms::{End, FrontOptions, News, OnLoss, Sockets};
-use crate::serve::accept::Reception;
 use crate::serve::handshake::Offer;
-use crate::serve::listening::Listening;
+use crate::sys::{Bell, poll};
 
 /// Wait between two checks of what sends no message.
 const TICK: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ struct Inner {
     state: Lock<State>,
     options: FrontOptions,
     /// Readable when the waiting thread has something else to do.
-    bell: OwnedFd,
+    bell: Bell,
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -126,14 +126,8 @@ impl Front {
             is_ending: false,
             is_lost: false,
         };
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (state, tell) = (Lock::new(state), Box::new(tell));
+        let (state, bell, tell) = (Lock::new(state), Bell::new()?, Box::new(tell));
         Ok((Self(Arc::new(Inner { state, options, bell, tell })), theirs.into_fd()))
-    }
-
-    fn ring(&self) {
-        // It fails only if the counter would exceed 64 bits.
-        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
     /// Accepts no more guests, and has each guest given all its pages.
@@ -147,7 +141,7 @@ impl Front {
             self.0.state.lock().sockets.unbind(&image);
         }
         self.0.state.lock().owed.push_back(ToServer::Release);
-        self.ring();
+        self.0.bell.ring();
     }
 
     /// Returns images, and where their guests connect.
@@ -216,16 +210,13 @@ impl Front {
         let server_at = (!is_lost).then(|| add(server.as_fd()));
         let stock_at = stock.map(|stock| add(stock.as_fd()));
         let wait = if is_behind && !is_lost { BREATH } else { TICK };
-        let timeout =
-            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
-        if poll(&mut fds, Some(&timeout)).is_err() {
+        if poll(&mut fds, Some(wait)).is_err() {
             return (false, false);
         }
         let is_ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
         let ready = (is_ready(server_at), is_ready(stock_at));
         if is_ready(Some(0)) {
-            // It may have been another's.
-            let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
+            self.0.bell.hush();
         }
         ready
     }
@@ -283,7 +274,9 @@ impl Front {
             return Ok(path.display().to_string());
         }
         let (path, listener) = state.sockets.bind(image)?;
-        let listening = Listening::start(image, listener, self.clone());
+        let (front, of) = (self.clone(), image.to_owned());
+        let accept = move |listener: &_, closed: &_| front.accept(&of, listener, closed);
+        let listening = Listening::start(listener, accept);
         let listening = listening.map_err(|error| format!("image {image}: {error}"))?;
         let told = path.display().to_string();
         state.places.open(image);
@@ -329,7 +322,7 @@ impl Front {
         };
         servers.takeovers += 1;
         let made = Channel::pair().and_then(|(ours, theirs)| {
-            stock.send(&ToStock::Go, &[theirs.as_fd()])?;
+            stock.send(&(), &[theirs.as_fd()])?;
             ours.begin(servers.takeovers, sockets)?;
             Ok(ours)
         });
@@ -444,39 +437,38 @@ impl Front {
         }
     }
 
-    fn tell(&self, line: &str) {
+    pub(super) fn tell(&self, line: &str) {
         (self.0.tell)(line);
     }
-}
 
-impl Reception for Front {
-    fn handshake(&self) -> Duration {
+    /// Returns how long a handshake may take.
+    pub(super) fn handshake(&self) -> Duration {
         self.0.options.handshake
     }
 
-    fn take_place(&self, image: &str) -> bool {
+    /// Takes a place of an image, if one is free.
+    pub(super) fn take_place(&self, image: &str) -> bool {
         self.0.state.lock().places.take(image)
     }
 
-    fn has_place(&self, image: &str) -> bool {
+    pub(super) fn has_place(&self, image: &str) -> bool {
         self.0.state.lock().places.has(image)
     }
 
-    fn leave_place(&self, image: &str) {
+    /// Gives a place back.
+    pub(super) fn leave_place(&self, image: &str) {
         self.0.state.lock().places.leave(image);
     }
 
-    fn failed(&self, image: &str) {
+    /// Counts a handshake that failed, whose place is free again.
+    pub(super) fn failed(&self, image: &str) {
         let mut state = self.0.state.lock();
         state.places.leave(image);
         state.failed.0 += 1;
     }
 
-    fn report(&self, line: &str) {
-        self.tell(line);
-    }
-
-    fn receive(&self, image: &str, mut offer: Offer) {
+    /// Takes a guest whose message is complete.
+    pub(super) fn receive(&self, image: &str, mut offer: Offer) {
         let number = self.0.state.lock().next_number();
         loop {
             match Kept::new(number, image, offer) {
@@ -484,7 +476,7 @@ impl Reception for Front {
                     self.0.state.lock().guests.insert(number, kept);
                     self.hand_on();
                     // If there was no room, it is tried again.
-                    return self.ring();
+                    return self.0.bell.ring();
                 }
                 Err((error, again)) => {
                     self.tell(&format!("a guest of {image} waits for a journal: {error}"));

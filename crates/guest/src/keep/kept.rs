@@ -2,22 +2,22 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::process::{Signal, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, ToServer};
-use crate::serve::descriptor::{Descriptor, peer, peer_pidfd};
+use crate::serve::descriptor::{Descriptor, kill, peer, peer_pidfd};
 use crate::serve::handshake::Offer;
 use crate::serve::journal;
 use crate::serve::session::Done;
 use crate::serve::start::Arrived;
+use crate::sys::ready;
 
 /// The first line of a guest's journal; after it comes the guest's message as received.
 #[derive(Debug, Deserialize, Serialize)]
@@ -121,14 +121,13 @@ impl Kept {
     pub(super) fn is_gone(&self) -> bool {
         match &self.things {
             Things::Guest { descriptor, .. } => descriptor.is_gone(),
-            Things::Machine { stream, .. } => speaks(stream).contains(PollFlags::HUP),
+            Things::Machine { stream, .. } => ready(stream).contains(PollFlags::HUP),
         }
     }
 
     /// Ends it.
     pub(super) fn kill(&self) -> bool {
-        let kill = |pidfd| pidfd_send_signal(pidfd, Signal::KILL);
-        self.pidfd.as_ref().is_some_and(|pidfd| kill(pidfd).is_ok())
+        kill(self.pidfd.as_ref())
     }
 
     /// Returns, once, whether its messages have been unread for `patience`, or the server has been
@@ -136,13 +135,13 @@ impl Kept {
     pub(super) fn is_unheard(&mut self, patience: Duration) -> bool {
         let (looks, said) = match &self.things {
             Things::Guest { descriptor, journal, from, .. } => {
-                (journal::beats(journal, *from), speaks(descriptor))
+                (journal::beats(journal, *from), ready(descriptor))
             }
             Things::Machine { stream, progress, .. } => {
                 let mut word = [0; 8];
                 let read = progress.read_exact_at(&mut word, 0);
                 // Answers, each of which is whole.
-                (read.is_ok().then(|| u64::from_ne_bytes(word) * 2), speaks(stream))
+                (read.is_ok().then(|| u64::from_ne_bytes(word) * 2), ready(stream))
             }
         };
         let now = Instant::now();
@@ -154,13 +153,6 @@ impl Kept {
         let is_late = now.duration_since(self.looks.1) >= patience;
         is_late && !std::mem::replace(&mut self.is_reported, is_late)
     }
-}
-
-/// Returns what a poll says at once: one of a userfaultfd or a socket waits for nothing (apart/T2).
-fn speaks(fd: &impl AsFd) -> PollFlags {
-    let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    polled.map_or(PollFlags::empty(), |_| fds[0].revents())
 }
 
 /// Returns the guest that a front has handed over.
@@ -176,5 +168,5 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     let text = text[end + 1..].to_vec();
     let descriptor = Descriptor::new(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     let offer = Offer { stream: stream.into(), text, descriptor, pid };
-    Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
+    Ok(Arrived { image, offer, number, journal, done })
 }

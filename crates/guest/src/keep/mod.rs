@@ -28,10 +28,12 @@
 //!
 //! Lock order: a front's state is its only lock; no thread waits for a message with it.
 
+mod accept;
 mod channel;
 mod front;
 mod kept;
 mod link;
+mod listening;
 #[cfg(test)]
 mod model;
 mod places;

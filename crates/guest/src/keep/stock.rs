@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::stdio::dup2_stdin;
 
-use super::channel::{Channel, ToFront, ToStock};
+use super::channel::{Channel, ToFront};
 use super::link::Link;
 use crate::images::Images;
 
@@ -43,7 +43,8 @@ fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -
     let waited = catch_unwind(AssertUnwindSafe(|| {
         let channel = alone(channel, images.descriptor())?;
         images.forget_others();
-        while let Some((ToStock::Go, fds)) = channel.receive() {
+        // It is told nothing but to make one.
+        while let Some(((), fds)) = channel.receive() {
             let Some(to_front) = fds.into_iter().next() else { continue };
             // SAFETY: this process has one thread.
             match unsafe { libc::fork() } {

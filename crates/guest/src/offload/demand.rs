@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, recv};
@@ -35,9 +35,10 @@ use zfold_uffd::page::PAGE;
 use super::filling::{BEGUN, Filling, Unit, WRITTEN};
 use super::layout::Layout;
 use super::socket::{Broken, Peer};
-use super::wire::{Answer, BadHeader, Command, FAULT, Fault, HEADER, ROLE_FAULT, Request};
-use crate::images::{Claim, ImageError, Images};
+use super::wire::{Answer, Command, FAULT, Fault, HEADER, ROLE_FAULT, Request};
+use crate::images::{Claim, ImageError};
 use crate::keep::Link;
+use crate::sys::poll;
 
 /// How long a VMM may take for the rest of a message.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -111,12 +112,6 @@ enum Ended {
     Full(io::Error),
 }
 
-impl From<BadHeader> for Ended {
-    fn from(error: BadHeader) -> Self {
-        Self::Broken(error.into())
-    }
-}
-
 /// What a machine's pages are put in by. The front has all of it, too.
 #[derive(Debug)]
 pub(super) struct Tools {
@@ -161,7 +156,6 @@ impl Tools {
 
 /// A machine that gets pages on demand.
 pub(super) struct Demand {
-    pub(super) images: Arc<Images>,
     pub(super) image: Claim,
     pub(super) layout: Layout,
 }
@@ -302,8 +296,7 @@ impl Serving {
     /// Returns whether there is a message; may wait for one.
     fn is_asked(&self, may_wait: bool) -> Result<bool, Ended> {
         let mut fds = [PollFd::new(&self.tools.stream, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut fds, if may_wait { None } else { Some(&now) }) {
+        match poll(&mut fds, if may_wait { None } else { Some(Duration::ZERO) }) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),
             Err(error) => Err(Ended::Broken(error.into())),
@@ -409,13 +402,12 @@ impl Serving {
     /// Outer: the file cannot be written, so what is in it is unknown. Inner: a page cannot be
     /// loaded, and nothing was written.
     fn fill(&mut self, unit: Unit, buffer: &mut Vec<u8>) -> Result<Result<(), ImageError>, Ended> {
-        let Demand { images, image, .. } = &self.demand;
+        let Demand { image, .. } = &self.demand;
         let pages = self.filling.pages(unit);
         buffer.clear();
         buffer.resize((pages.end - pages.start) as usize * PAGE, 0);
         for (page, bytes) in pages.clone().zip(buffer.chunks_exact_mut(PAGE)) {
-            let _open = images.open();
-            if let Err(source) = image.load(page, bytes) {
+            if let Err(source) = image.gate.within(|| image.load(page, bytes)) {
                 return Ok(Err(ImageError::Load { page, source }));
             }
         }

@@ -10,47 +10,13 @@
 //! `Abandon` may come at any stage. `Memory` would copy memory through the connection, which only a
 //! migration to another machine does.
 
-use thiserror::Error;
-
-use super::layout::{BadLayout, Layout, SLOTS_MAX};
-use super::wire::{BadHeader, Command, HEADER, Request, SLOT};
+use super::layout::{Layout, SLOTS_MAX};
+use super::wire::{Command, HEADER, Refused, Request, SLOT};
 use crate::images::DOCUMENT_MAX;
 
-/// Why a machine is refused.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// A header makes no sense.
-    #[error("{0}")]
-    Header(#[from] BadHeader),
-    /// A request that is not expected now.
-    #[error("it sent {0} too early, too late or twice")]
-    Order(&'static str),
-    /// A request whose payload has another length than it may have.
-    #[error("it sent {0} with {1} bytes, which it cannot have")]
-    Length(&'static str, u64),
-    /// Its memory is not shared with it as files.
-    #[error(
-        "it sends memory through the connection: give send-migration local=on, and the machine \
-         memory with shared=on"
-    )]
-    Copied,
-    /// Not one descriptor came with a slot.
-    #[error("{0} descriptors came with slot {1}, not one")]
-    Descriptors(usize, u32),
-    /// A slot came twice, or too many.
-    #[error("slot {0} came twice, or is one too many")]
-    Slot(u32),
-    /// Its memory cannot be stored.
-    #[error("{0}")]
-    Layout(#[from] BadLayout),
-    /// A slot that the configuration names has no descriptor.
-    #[error("slot {0} has no descriptor")]
-    Missing(u32),
-    /// A descriptor belongs to no slot of the configuration.
-    #[error("slot {0} is not in the configuration")]
-    Surplus(u32),
-}
+/// Said of memory that comes through the connection.
+const COPIED: &str = "it sends memory through the connection: give send-migration local=on, and \
+                      the machine memory with shared=on";
 
 /// What has to be received for a request, before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +62,7 @@ impl Incoming {
     /// # Errors
     /// [`Refused`]; nothing may follow.
     pub(super) fn request(&mut self, header: &[u8; HEADER]) -> Result<Needs, Refused> {
-        let taken = Request::decode(header).map_err(Refused::from);
-        let taken = taken.and_then(|request| self.take(request));
+        let taken = Request::decode(header).and_then(|request| self.take(request));
         if taken.is_err() {
             self.stage = Stage::Over;
         }
@@ -105,34 +70,30 @@ impl Incoming {
     }
 
     fn take(&mut self, Request { command, len }: Request) -> Result<Needs, Refused> {
-        let (name, lens) = match command {
-            Command::Start => ("Start", 0..=0),
-            Command::MemoryFd => ("MemoryFd", SLOT as u64..=SLOT as u64),
-            Command::Config => ("Config", 1..=DOCUMENT_MAX),
-            Command::State => ("State", 1..=DOCUMENT_MAX),
-            Command::Complete => ("Complete", 0..=0),
-            Command::CompletePaused => ("CompletePaused", 0..=0),
-            Command::Abandon => ("Abandon", 0..=0),
-            Command::Memory => return Err(Refused::Copied),
-            Command::PageFault => return Err(Refused::Order("PageFault")),
-        };
         let (needs, next) = match (self.stage, command) {
-            (Stage::Over, _) => return Err(Refused::Order(name)),
-            (_, Command::Abandon) => (Needs::Abandoned, Stage::Over),
+            (_, Command::Memory) => return Err(Refused(COPIED.to_owned())),
+            (stage, Command::Abandon) if stage != Stage::Over => (Needs::Abandoned, Stage::Over),
             (Stage::Begins, Command::Start) => (Needs::Nothing, Stage::Memory),
             (Stage::Memory, Command::MemoryFd) => (Needs::Slot, Stage::Memory),
             (Stage::Memory, Command::Config) if self.slots.is_empty() => {
-                return Err(Refused::Copied);
+                return Err(Refused(COPIED.to_owned()));
             }
             (Stage::Memory, Command::Config) => (Needs::Config(len), Stage::Configured),
             (Stage::Configured, Command::State) => (Needs::State(len), Stage::Complete),
             (Stage::Complete, Command::Complete | Command::CompletePaused) => {
                 (Needs::Storing, Stage::Over)
             }
-            _ => return Err(Refused::Order(name)),
+            _ => return Err(Refused(format!("it sent {command:?} too early, too late or twice"))),
+        };
+        let lens = match command {
+            Command::MemoryFd => SLOT as u64..=SLOT as u64,
+            Command::Config | Command::State => 1..=DOCUMENT_MAX,
+            _ => 0..=0,
         };
         if !lens.contains(&len) {
-            return Err(Refused::Length(name, len));
+            return Err(Refused(format!(
+                "it sent {command:?} with {len} bytes, which it cannot have"
+            )));
         }
         self.stage = next;
         Ok(needs)
@@ -145,10 +106,10 @@ impl Incoming {
     pub(super) fn slot(&mut self, number: [u8; SLOT], fds: usize) -> Result<u32, Refused> {
         let number = u32::from_le_bytes(number);
         if fds != 1 {
-            return Err(Refused::Descriptors(fds, number));
+            return Err(Refused(format!("{fds} descriptors came with slot {number}, not one")));
         }
         if self.slots.contains(&number) || self.slots.len() == SLOTS_MAX {
-            return Err(Refused::Slot(number));
+            return Err(Refused(format!("slot {number} came twice, or is one too many")));
         }
         self.slots.push(number);
         Ok(number)
@@ -162,10 +123,10 @@ impl Incoming {
         let layout = Layout::of(config)?;
         let named: Vec<u32> = layout.slots.iter().map(|slot| slot.number).collect();
         if let Some(&missing) = named.iter().find(|number| !self.slots.contains(number)) {
-            return Err(Refused::Missing(missing));
+            return Err(Refused(format!("slot {missing} has no descriptor")));
         }
         if let Some(&surplus) = self.slots.iter().find(|number| !named.contains(number)) {
-            return Err(Refused::Surplus(surplus));
+            return Err(Refused(format!("slot {surplus} is not in the configuration")));
         }
         Ok(layout)
     }
@@ -203,7 +164,8 @@ mod tests {
             assert_eq!(incoming.config(CONFIG).expect("taken").pages(), 2);
             assert_eq!(ask(&mut incoming, Command::State, 7).expect("taken"), Needs::State(7));
             assert_eq!(ask(&mut incoming, last, 0).expect("taken"), Needs::Storing);
-            assert!(matches!(ask(&mut incoming, last, 0), Err(Refused::Order(_))));
+            let refused = ask(&mut incoming, last, 0).expect_err("refused").0;
+            assert_eq!(refused, format!("it sent {last:?} too early, too late or twice"));
         }
     }
 
@@ -262,7 +224,8 @@ mod tests {
                 incoming = with_memory();
             }
             let refused = ask(&mut incoming, command, len).expect_err("refused");
-            assert!(matches!(refused, Refused::Length(_, told) if told == len), "{refused}");
+            let said = format!("it sent {command:?} with {len} bytes, which it cannot have");
+            assert_eq!(refused.0, said);
         }
     }
 
@@ -274,9 +237,10 @@ mod tests {
         assert!(refused(incoming.slot(5_u32.to_le_bytes(), 2)).contains("2 descriptors"));
         assert!(refused(incoming.slot(2_u32.to_le_bytes(), 1)).contains("slot 2 came twice"));
         incoming.slot(1_u32.to_le_bytes(), 1).expect("taken");
-        assert!(matches!(incoming.config(CONFIG), Err(Refused::Surplus(1))));
+        let misses = |incoming: &Incoming| incoming.config(CONFIG).expect_err("refused").0;
+        assert_eq!(misses(&incoming), "slot 1 is not in the configuration");
         let mut incoming = Incoming::default();
-        assert!(matches!(incoming.config(CONFIG), Err(Refused::Missing(0))));
+        assert_eq!(misses(&incoming), "slot 0 has no descriptor");
         for number in 0..64_u32 {
             incoming.slot(number.to_le_bytes(), 1).expect("taken");
         }

@@ -7,8 +7,9 @@
 use std::ops::Range;
 
 use serde::Deserialize;
-use thiserror::Error;
 use zfold_uffd::page::PAGE;
+
+use super::wire::Refused;
 
 /// Most slots of a machine.
 pub(super) const SLOTS_MAX: usize = 64;
@@ -30,24 +31,6 @@ struct Mapping {
     gpa: u64,
     size: u64,
     file_offset: u64,
-}
-
-/// What is wrong with a configuration.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum BadLayout {
-    /// It does not say where memory lies.
-    #[error("its configuration does not say where its memory lies ({0})")]
-    Json(#[from] serde_json::Error),
-    /// It has no slots, or too many.
-    #[error("its memory has {0} slots: 1 to {SLOTS_MAX} can be stored")]
-    Count(usize),
-    /// A slot has no whole pages, or lies nowhere.
-    #[error("slot {0} is not a range of whole pages")]
-    Range(u32),
-    /// Two slots have the same number, or the same memory.
-    #[error("slot {0} is there twice, or overlaps another one")]
-    Twice(u32),
 }
 
 /// A slot.
@@ -84,12 +67,17 @@ impl Layout {
     /// Reads the layout from a configuration.
     ///
     /// # Errors
-    /// [`BadLayout`].
-    pub(super) fn of(config: &[u8]) -> Result<Self, BadLayout> {
-        let config: Config = serde_json::from_slice(config)?;
+    /// [`Refused`].
+    pub(super) fn of(config: &[u8]) -> Result<Self, Refused> {
+        let config: Config = serde_json::from_slice(config).map_err(|error| {
+            Refused(format!("its configuration does not say where its memory lies ({error})"))
+        })?;
         let mappings = config.memory_manager_data.guest_ram_mappings;
         if !(1..=SLOTS_MAX).contains(&mappings.len()) {
-            return Err(BadLayout::Count(mappings.len()));
+            let number = mappings.len();
+            return Err(Refused(format!(
+                "its memory has {number} slots: 1 to {SLOTS_MAX} can be stored"
+            )));
         }
         let mut layout = Self { slots: Vec::with_capacity(mappings.len()) };
         for mapping in mappings {
@@ -100,14 +88,17 @@ impl Layout {
                         && slot.addresses.start < other.addresses.end
             };
             if layout.slots.iter().any(is_same) {
-                return Err(BadLayout::Twice(slot.number));
+                let number = slot.number;
+                return Err(Refused(format!(
+                    "slot {number} is there twice, or overlaps another one"
+                )));
             }
             layout.slots.push(slot);
         }
         Ok(layout)
     }
 
-    fn slot(&self, mapping: &Mapping) -> Result<Slot, BadLayout> {
+    fn slot(&self, mapping: &Mapping) -> Result<Slot, Refused> {
         let number = mapping.slot;
         let is_whole = |bytes: u64| bytes.is_multiple_of(PAGE as u64);
         let range = || {
@@ -122,7 +113,7 @@ impl Layout {
             let from = mapping.file_offset;
             is_right.then_some(Slot { number, addresses: mapping.gpa..end, from, pages })
         };
-        range().ok_or(BadLayout::Range(number))
+        range().ok_or_else(|| Refused(format!("slot {number} is not a range of whole pages")))
     }
 
     /// Returns the pages of all slots.
@@ -161,7 +152,7 @@ mod tests {
         )
     }
 
-    fn layout(mappings: &[String]) -> Result<Layout, BadLayout> {
+    fn layout(mappings: &[String]) -> Result<Layout, Refused> {
         Layout::of(&config(&mappings.join(",")))
     }
 
@@ -204,9 +195,10 @@ mod tests {
         refused(&[mapping(1, 0, 4096, 0), mapping(1, 8192, 4096, 0)], "slot 1 is there twice");
         refused(&[mapping(1, 0, 8192, 0), mapping(2, 4096, 4096, 0)], "slot 2 is there twice");
         for text in ["", "[]", "{}", r#"{"memory_manager_data":{}}"#, "\u{0}"] {
-            assert!(matches!(Layout::of(text.as_bytes()), Err(BadLayout::Json(_))), "{text}");
+            let refused = Layout::of(text.as_bytes()).expect_err(text).0;
+            assert!(refused.contains("does not say where"), "{refused}");
         }
         let no_place = r#"{"slot":0,"gpa":0,"size":4096}"#;
-        assert!(matches!(Layout::of(&config(no_place)), Err(BadLayout::Json(_))));
+        assert!(Layout::of(&config(no_place)).is_err());
     }
 }

@@ -40,9 +40,7 @@ mod socket;
 mod wire;
 
 pub use demand::OnDemand;
-pub use incoming::Refused;
-pub use layout::BadLayout;
 pub use receive::{Progress, ReceiveError, Received, receive};
 pub use restore::{Restore, RestoreError, Restored, adopt, restore};
 pub use socket::Broken;
-pub use wire::BadHeader;
+pub use wire::Refused;

@@ -13,10 +13,10 @@ use std::time::Duration;
 use rustix::fs::{fstat, fstatfs};
 use thiserror::Error;
 
-use super::incoming::{Incoming, Needs, Refused};
+use super::incoming::{Incoming, Needs};
 use super::layout::Layout;
 use super::socket::{Broken, Peer};
-use super::wire::{Answer, HEADER, SLOT};
+use super::wire::{Answer, HEADER, Refused, SLOT};
 use crate::images::{ImageError, Images, Imported, Machine, Part};
 use crate::serve::apart::{Apart, Foreign, Visitor, is_in_memory};
 

@@ -21,9 +21,9 @@ use thiserror::Error;
 
 use super::demand::{Demand, OnDemand};
 use super::huge;
-use super::layout::{BadLayout, Layout};
+use super::layout::Layout;
 use super::socket::{Broken, Peer};
-use super::wire::Command;
+use super::wire::{Command, Refused};
 use crate::images::{Claim, Image, ImageError, Images, Machine};
 use crate::keep::{Handed, Link};
 
@@ -67,7 +67,7 @@ pub enum RestoreError {
     NoMachine(String),
     /// The image's configuration does not fit it.
     #[error("the image is damaged: {0}")]
-    Layout(#[from] BadLayout),
+    Layout(#[from] Refused),
     /// The image has other memory than its configuration says.
     #[error("the image is damaged: it has {0} pages, its configuration names {1}")]
     Pages(u64, u64),
@@ -131,7 +131,7 @@ pub fn restore(
     };
     let peer = Peer::new(connect()?, PATIENCE);
     let files = files(&layout)?;
-    let written_pages = if how.on_demand { 0 } else { fill(images, &image, &layout, &files)? };
+    let written_pages = if how.on_demand { 0 } else { fill(&image, &layout, &files)? };
     peer.ask((Command::Start, "Start"), &[], None)?;
     for (slot, file) in layout.slots.iter().zip(&files) {
         let number = slot.number.to_le_bytes();
@@ -141,7 +141,7 @@ pub fn restore(
     let pages = image.pages();
     let begun = match how.on_demand {
         true => {
-            let demand = Demand { images: Arc::clone(images), image, layout };
+            let demand = Demand { image, layout };
             // From here on pages are asked for: the VMM touches memory as it reads the state.
             Some(demand.start((connect()?, files), all, link, tell)?)
         }
@@ -179,15 +179,14 @@ pub fn adopt(
     tell: impl Fn(&str) + Send + 'static,
 ) -> Result<(), RestoreError> {
     let (image, layout, _) = machine(images, &image)?;
-    let demand = Demand { images: Arc::clone(images), image, layout };
+    let demand = Demand { image, layout };
     Ok(demand.adopt(fds, all, (link, number), tell)?)
 }
 
 /// Returns an image of a machine, its layout, and its documents.
 fn machine(images: &Images, name: &str) -> Result<(Claim, Layout, Machine), RestoreError> {
     let image = images.claim(name)?;
-    let machine = images.machine(&image)?;
-    let machine = machine.filter(Machine::is_machine);
+    let machine = image.machine()?.filter(Machine::is_machine);
     let machine = machine.ok_or_else(|| RestoreError::NoMachine(name.into()))?;
     let layout = Layout::of(&machine.config)?;
     match layout.pages() == image.pages() {
@@ -208,12 +207,7 @@ fn files(layout: &Layout) -> io::Result<Vec<File>> {
 }
 
 /// Writes all pages that are not zeros; returns how many there are.
-fn fill(
-    images: &Images,
-    image: &Image,
-    layout: &Layout,
-    files: &[File],
-) -> Result<u64, RestoreError> {
+fn fill(image: &Image, layout: &Layout, files: &[File]) -> Result<u64, RestoreError> {
     let pieces: Vec<_> = (0..layout.slots.len())
         .flat_map(|place| {
             let pages = layout.slots[place].pages.clone();
@@ -228,7 +222,7 @@ fn fill(
         while let Some((place, pages)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (slot, file) = (&layout.slots[*place], &files[*place]);
             let write = |page, bytes: &[u8]| file.write_all_at(bytes, slot.at(page));
-            written += images.runs(image, pages.clone(), write)?;
+            written += image.runs(pages.clone(), write)?;
         }
         Ok(written)
     };

@@ -1,17 +1,17 @@
 //! A connection to a VMM: bytes with a limit of time, and descriptors beside them.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::net::{RecvFlags, SendFlags, recv};
 use thiserror::Error;
 
-use super::wire::{Answer, BadHeader, Command, HEADER, Request};
+use super::wire::{self, Answer, Command, HEADER, Request};
 use crate::serve::apart::{Foreign, Visitor};
+use crate::sys::send;
 
 /// Descriptors of which is known that they are too many.
 const FDS: usize = 2;
@@ -28,7 +28,7 @@ pub enum Broken {
     Late(Duration),
     /// It answers with something else than an answer.
     #[error("{0}")]
-    Header(#[from] BadHeader),
+    Header(#[from] wire::Refused),
     /// It does not do what it was asked for.
     #[error("it refuses {0}: see what it says about that")]
     Refused(&'static str),
@@ -108,16 +108,8 @@ impl Peer {
         let until = Instant::now() + self.patience;
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(self.left(until)?))?;
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut beside = SendAncillaryBuffer::new(&mut space);
-            if let Some(fd) = &fd {
-                let fds = std::slice::from_ref(fd);
-                assert!(beside.push(SendAncillaryMessage::ScmRights(fds)), "there is room for one");
-            }
-            let part = [IoSlice::new(bytes)];
-            match sendmsg(&self.stream, &part, &mut beside, SendFlags::NOSIGNAL) {
+            match send(&self.stream, bytes, fd.as_slice(), SendFlags::empty()) {
                 Ok(len) => (bytes, fd) = (&bytes[len..], None),
-                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Err(Broken::Late(self.patience)),
                 Err(error) => return Err(error.into()),
             }
@@ -166,11 +158,5 @@ impl Peer {
             Answer { is_done: true, len: 0 } => Ok(()),
             _ => Err(Broken::Refused(name)),
         }
-    }
-}
-
-impl AsFd for Peer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
     }
 }

@@ -60,19 +60,10 @@ impl Command {
     }
 }
 
-/// What is wrong with a header.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum BadHeader {
-    /// A number that names no command.
-    #[error("it sent the unknown command {0}")]
-    Command(u16),
-    /// A version of the protocol that is not known.
-    #[error("it speaks version {0} of the protocol, and zfold only version 0")]
-    Version(u16),
-    /// A number that is no status.
-    #[error("it answered with the unknown status {0}")]
-    Status(u16),
-}
+/// Why what a VMM has sent makes no sense, in a line.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Refused(pub(super) String);
 
 /// A request without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +83,16 @@ impl Request {
         header(self.command.number(), self.len)
     }
 
-    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, BadHeader> {
+    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, Refused> {
         let number = short(bytes, 0);
         let command = COMMANDS.into_iter().find(|command| command.number() == number);
-        let command = command.ok_or(BadHeader::Command(number))?;
+        let unknown = || Refused(format!("it sent the unknown command {number}"));
+        let command = command.ok_or_else(unknown)?;
         let version = short(bytes, 2);
         if command == Command::Start && version != VERSION {
-            return Err(BadHeader::Version(version));
+            return Err(Refused(format!(
+                "it speaks version {version} of the protocol, and zfold only version 0"
+            )));
         }
         Ok(Self { command, len: long(bytes, 8) })
     }
@@ -120,11 +114,11 @@ impl Answer {
         header(if self.is_done { 1 } else { 2 }, self.len)
     }
 
-    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, BadHeader> {
+    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, Refused> {
         match short(bytes, 0) {
             1 => Ok(Self { is_done: true, len: long(bytes, 8) }),
             2 => Ok(Self { is_done: false, len: long(bytes, 8) }),
-            status => Err(BadHeader::Status(status)),
+            status => Err(Refused(format!("it answered with the unknown status {status}"))),
         }
     }
 }
@@ -200,16 +194,19 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused_and_what_is_reserved_is_not_read() {
         for number in [0, 10, 256, u16::MAX] {
-            assert_eq!(Request::decode(&header(number, 0)), Err(BadHeader::Command(number)));
+            let refused = Request::decode(&header(number, 0)).expect_err("refused").0;
+            assert_eq!(refused, format!("it sent the unknown command {number}"));
         }
         for status in [0, 3, 256] {
-            assert_eq!(Answer::decode(&header(status, 0)), Err(BadHeader::Status(status)));
+            let refused = Answer::decode(&header(status, 0)).expect_err("refused").0;
+            assert_eq!(refused, format!("it answered with the unknown status {status}"));
         }
         let mut start = Request::new(Command::Start, 0).encode();
         start[4..8].fill(0xaa);
         assert!(Request::decode(&start).is_ok());
         start[2] = 1;
-        assert_eq!(Request::decode(&start), Err(BadHeader::Version(1)));
+        let refused = Request::decode(&start).expect_err("refused").0;
+        assert!(refused.starts_with("it speaks version 1"), "{refused}");
         // Other commands have no version.
         let mut config = Request::new(Command::Config, 7).encode();
         config[2] = 1;

@@ -15,24 +15,20 @@
 //! - T4: the end of its channel comes when all that the thread had is closed. Until then it has its
 //!   place, so a peer has no more threads than places.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::io;
+use std::mem::ManuallyDrop;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fcntl_get_seals;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
-/// Most descriptors of a message: Linux's `SCM_MAX_FD`.
-const FDS: usize = 253;
+use crate::sys::{poll, receive, send};
 
 /// Bytes of such a thread's stack.
 const STACK: usize = 128 << 10;
@@ -113,34 +109,22 @@ impl<T: Send + 'static> Apart<T> {
     /// Takes what the thread passed on; returns whether it has ended and closed all else (T4). It
     /// may wait if the descriptor of this is not readable.
     pub(crate) fn hear(&mut self) -> bool {
-        let mut byte = [0];
-        loop {
-            match receive(self.door.as_fd(), &mut byte, RecvFlags::empty()) {
-                Ok((0, _)) => return true,
-                Ok((_, fds)) => {
-                    self.passed.extend(fds);
-                    return false;
-                }
-                Err(Errno::INTR) => {}
-                Err(_) => return true,
+        match receive(&self.door, &mut [0], RecvFlags::empty()) {
+            Ok((1.., fds)) => {
+                self.passed.extend(fds);
+                false
             }
+            _ => true,
         }
     }
 
-    /// Waits until the work is done; returns what [`end`](Self::end) does. It does not wait until
-    /// all that the thread had is closed.
+    /// Waits until the work is done; returns its result and what it passed on, the connection last;
+    /// nothing if it panicked. It does not wait until all that the thread had is closed.
     pub(crate) fn wait(mut self) -> Option<(T, Vec<OwnedFd>)> {
         let found = self.thread.join().ok().flatten()?;
-        if let Ok((_, fds)) = receive(self.door.as_fd(), &mut [0], RecvFlags::DONTWAIT) {
+        if let Ok((_, fds)) = receive(&self.door, &mut [0], RecvFlags::DONTWAIT) {
             self.passed.extend(fds);
         }
-        Some((found, self.passed))
-    }
-
-    /// Returns what the work of a thread that has ended returned, and what it passed on, the
-    /// connection last; nothing if it panicked.
-    pub(crate) fn end(self) -> Option<(T, Vec<OwnedFd>)> {
-        let found = self.thread.join().ok().flatten()?;
         Some((found, self.passed))
     }
 }
@@ -183,19 +167,18 @@ impl Visitor {
                 PollFd::from_borrowed_fd(self.door.as_fd(), PollFlags::IN | PollFlags::RDHUP),
                 PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
             ];
-            match poll(&mut fds, Some(&timespec(left))) {
+            match poll(&mut fds, Some(left)) {
                 Ok(0) => return Ok(None),
                 Ok(_) if fds[1].revents().is_empty() => return Ok(None),
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error),
             }
-            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            match receive(self.stream.as_fd(), into, flags) {
+            match receive(self.stream(), into, RecvFlags::DONTWAIT) {
                 Ok((len, fds)) => {
                     return Ok(Some((len, fds.into_iter().map(ManuallyDrop::new).collect())));
                 }
-                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::AGAIN) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -207,10 +190,7 @@ impl Visitor {
         // The connection is open; what comes from here on fails where it is sent.
         let _ = self.stream.shutdown(Shutdown::Read);
         let mut rest = [0; 4096];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        while let Ok((len, fds)) = receive(self.stream.as_fd(), &mut rest, flags)
-            && len > 0
-        {
+        while let Ok((1.., fds)) = receive(self.stream(), &mut rest, RecvFlags::DONTWAIT) {
             fds.into_iter().for_each(std::mem::forget);
         }
         let all: Vec<_> = fds.iter().copied().chain([self.stream.as_fd()]).collect();
@@ -245,10 +225,6 @@ fn close_others((one, other): (RawFd, RawFd)) {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
-}
-
 /// Waits for a byte; there is none if the other end is closed.
 fn hear(door: BorrowedFd<'_>) -> Option<u8> {
     let mut said = [0];
@@ -262,30 +238,6 @@ fn hear(door: BorrowedFd<'_>) -> Option<u8> {
 
 /// Sends a byte with descriptors.
 fn say(door: BorrowedFd<'_>, what: u8, fds: &[BorrowedFd<'_>]) {
-    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        assert!(beside.push(SendAncillaryMessage::ScmRights(fds)), "more than {FDS}");
-    }
     // If nobody listens, what was not passed on ends with this thread.
-    while let Err(Errno::INTR) =
-        sendmsg(door, &[IoSlice::new(&[what])], &mut beside, SendFlags::NOSIGNAL)
-    {}
-}
-
-/// Receives bytes, with all descriptors beside them.
-fn receive(
-    from: BorrowedFd<'_>,
-    into: &mut [u8],
-    flags: RecvFlags,
-) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let len = recvmsg(from, &mut [IoSliceMut::new(into)], &mut beside, flags)?.bytes;
-    let fds = beside.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
-    });
-    Ok((len, fds.flatten().collect()))
+    let _ = send(door, &[what], fds, SendFlags::empty());
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 use zfold_figures::Histogram;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial, Uffd};
@@ -25,15 +26,6 @@ const ANYWHERE: usize = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     uffd: Uffd,
-}
-
-/// Why a descriptor cannot be used.
-#[derive(Debug)]
-pub(crate) enum Unfit {
-    /// The regions are not registered with it.
-    Unregistered(Errno),
-    /// The address space is gone.
-    Gone,
 }
 
 impl Descriptor {
@@ -65,15 +57,19 @@ impl Descriptor {
         }
     }
 
-    /// Checks that the regions are registered, at least at their ends.
-    pub(super) fn check(&self, regions: &[Region]) -> Result<(), Unfit> {
+    /// Checks that the regions are registered, at least at their ends; says why they are not.
+    pub(super) fn check(&self, regions: &[Region]) -> Result<(), String> {
         for region in regions {
             let last = region.at.end - region.unit;
             for at in [region.at.start, last] {
                 match self.uffd.probe(&(at..at + region.unit)) {
                     Ok(()) | Err(Errno::AGAIN) => {}
-                    Err(Errno::SRCH) => return Err(Unfit::Gone),
-                    Err(error) => return Err(Unfit::Unregistered(error)),
+                    Err(Errno::SRCH) => return Err("it is gone".to_owned()),
+                    Err(error) => {
+                        return Err(format!(
+                            "its regions are not registered with its userfaultfd ({error})"
+                        ));
+                    }
                 }
             }
         }
@@ -108,38 +104,35 @@ impl AsFd for Descriptor {
 /// reused by now.
 pub(crate) fn peer(stream: &UnixStream) -> Option<i32> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of_val(&found) as libc::socklen_t;
-    // SAFETY: the option is written to a structure of its type and length, which lives across the
-    // call. Not by `rustix`: a process of another namespace has the number 0, which rustix's type
-    // for processes excludes.
-    let done = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut found).cast(),
-            &raw mut len,
-        )
-    };
-    (done == 0 && found.pid > 0).then_some(found.pid)
+    // SAFETY: the option writes such a structure. Not by `rustix`: a process of another namespace
+    // has the number 0, which rustix's type for processes excludes.
+    let is_done = unsafe { option(stream, libc::SO_PEERCRED, &mut found) };
+    (is_done && found.pid > 0).then_some(found.pid)
+}
+
+/// Kills a process; false if this user may not, or there is no descriptor of it.
+pub(crate) fn kill(pidfd: Option<&OwnedFd>) -> bool {
+    pidfd.is_some_and(|pidfd| pidfd_send_signal(pidfd, Signal::KILL).is_ok())
 }
 
 /// Returns a pidfd of the process that connected, which never names another one. Linux 6.5.
 pub(crate) fn peer_pidfd(stream: &UnixStream) -> Option<OwnedFd> {
     let mut found: libc::c_int = -1;
-    let mut len = size_of_val(&found) as libc::socklen_t;
-    // SAFETY: same as for `peer`.
-    let done = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERPIDFD,
-            (&raw mut found).cast(),
-            &raw mut len,
-        )
-    };
+    // SAFETY: the option writes such a number.
+    let is_done = unsafe { option(stream, libc::SO_PEERPIDFD, &mut found) };
     // SAFETY: the kernel made it for this call, and nothing else owns it.
-    (done == 0 && found >= 0).then(|| unsafe { OwnedFd::from_raw_fd(found) })
+    (is_done && found >= 0).then(|| unsafe { OwnedFd::from_raw_fd(found) })
+}
+
+/// Reads an option of a socket; returns whether there is one.
+///
+/// # Safety
+/// The option is a `T`.
+unsafe fn option<T>(stream: &UnixStream, name: libc::c_int, into: &mut T) -> bool {
+    let (fd, mut len) = (stream.as_raw_fd(), size_of::<T>() as libc::socklen_t);
+    let into = std::ptr::from_mut(into).cast();
+    // SAFETY: at most as many bytes as a `T` has are written, which are one (caller).
+    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, into, &raw mut len) == 0 }
 }
 
 /// A descriptor at work.

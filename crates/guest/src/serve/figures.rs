@@ -3,54 +3,21 @@
 //! Each guest's figures have a lock of their own, which its thread takes for a moment after each
 //! step, and under which no other lock is taken. So figures that are read together are consistent.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-use zfold_figures::{FIELD, Figures as _, View, figures, metric, state};
+use thiserror::Error;
+use zfold_figures::{figures, metric, state};
 use zfold_store::pool::Lock;
 
 use super::journal::Settled;
-use super::origin::NoOrigin;
-use crate::core::fault::Counts;
+use crate::core::fault::{Given, TABLE};
 use crate::core::guest::Guest;
 use crate::core::regions::Region;
 use crate::core::table;
 use crate::images::{Image, Origin};
-
-/// The title of the table of a server and its guests.
-pub const TABLE: &str = "guests";
-
-figures! {
-    /// Pages that a guest, or all guests of a server, got.
-    #[non_exhaustive]
-    pub struct Given;
-
-    total faults_total: Count, "faults that were answered",
-        [state(TABLE).row("faults"), metric("guest_faults_total"), View::Rate];
-    total copied_pages_total: Count, "pages of 4 KiB put into guests",
-        [state(TABLE).row("copied"), metric("guest_copied_pages_total")];
-    total zero_pages_total: Count, "pages of zeros, which take no memory",
-        [state(TABLE).row("zeros"), metric("guest_zero_pages_total")];
-    total beforehand_pages_total: Count, "of both, put in before the guest asked for them",
-        [state(TABLE).row("beforehand"), metric("guest_beforehand_pages_total")];
-    total discards_total: Count, "messages about memory that guests discarded",
-        [FIELD, metric("guest_discards_total")];
-    total retries_total: Count, "calls that the kernel refused while memory was being discarded",
-        [FIELD, metric("guest_retries_total")];
-    total strays_total: Count, "faults outside of the named regions, which get no answer",
-        [FIELD, metric("guest_strays_total")];
-}
-
-impl Given {
-    /// Adds another guest's figures.
-    pub(super) fn add(&mut self, other: &Self) {
-        for figure in Self::ALL {
-            (figure.set)(self, (figure.of)(self) + (figure.of)(other));
-        }
-    }
-}
+use crate::sys::Bell;
 
 figures! {
     /// The guests that a server has served.
@@ -67,6 +34,24 @@ figures! {
         [state(TABLE).row("fault p50"), metric("guest_fault_p50_ns")];
     gauge fault_p99_ns: Nanoseconds, "99 % of the faults were answered within this",
         [state(TABLE).row("fault p99"), metric("guest_fault_p99_ns")];
+}
+
+/// Why the base of a guest's Diff snapshot cannot be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NoOrigin {
+    /// No guest has that number.
+    #[error(
+        "no guest {0} is served: zfold guest stat lists the numbers of guests; a VMM must run \
+            until its guest sleeps"
+    )]
+    Missing(u64),
+    /// It is held.
+    #[error("guest {0} is held, not served: no image has a page of it")]
+    Held(u64),
+    /// Its thread does not finish its work for it.
+    #[error("guest {0} is running: pause it, and take its snapshot")]
+    Busy(u64),
 }
 
 /// The state of a guest.
@@ -110,8 +95,7 @@ struct Changing {
     state: GuestState,
     pages: u64,
     left: u64,
-    counts: Counts,
-    strays: u64,
+    given: Given,
     late: bool,
     /// Twice the number of its thread's looks; one less while a look lasts.
     looks: u64,
@@ -134,19 +118,19 @@ pub(super) struct Figures {
     began: Instant,
     /// Unset for a guest that is held.
     lies: OnceLock<Lies>,
-    /// Readable from when the guest is to be filled, if there was a descriptor for it.
-    fill: Option<OwnedFd>,
+    /// Rings when the guest is to be filled, if there was a descriptor for it.
+    fill: Option<Bell>,
     changing: Lock<Changing>,
 }
 
 impl Figures {
     /// Returns those of a guest, which is served until its thread says otherwise.
     pub(super) fn new(number: u64, image: &str, pid: Option<i32>) -> Self {
-        let (state, counts, strays, late) = (GuestState::Served, Counts::default(), 0, false);
+        let (state, given, late) = (GuestState::Served, Given::default(), false);
         // Its thread has not taken a look yet.
-        let changing = Changing { state, pages: 0, left: 0, counts, strays, late, looks: 1 };
+        let changing = Changing { state, pages: 0, left: 0, given, late, looks: 1 };
         let (image, began, lies) = (image.to_owned(), Instant::now(), OnceLock::new());
-        let fill = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        let fill = Bell::new().ok();
         Self { number, image, pid, began, lies, fill, changing: Lock::new(changing) }
     }
 
@@ -160,10 +144,7 @@ impl Figures {
 
     /// Has its thread put in all its pages.
     pub(super) fn fill(&self) {
-        if let Some(fill) = &self.fill {
-            // It fails only if the counter would exceed 64 bits.
-            let _ = rustix::io::write(fill, &1_u64.to_ne_bytes());
-        }
+        self.fill.iter().for_each(Bell::ring);
     }
 
     /// Returns the descriptor that is readable once it is to be filled.
@@ -187,8 +168,7 @@ impl Figures {
         let mut changing = self.changing.lock();
         changing.looks = changing.looks.next_multiple_of(2);
         (changing.pages, changing.left) = guest.pages();
-        changing.counts = guest.counts;
-        changing.strays = guest.strays;
+        changing.given = guest.given;
     }
 
     pub(super) fn say(&self, state: GuestState) {
@@ -223,7 +203,7 @@ impl Figures {
     }
 
     pub(super) fn stats(&self) -> GuestStats {
-        let Changing { state, pages, left, counts, strays, late, .. } = *self.changing.lock();
+        let Changing { state, pages, left, given, late, .. } = *self.changing.lock();
         GuestStats {
             number: self.number,
             image: self.image.clone(),
@@ -232,15 +212,7 @@ impl Figures {
             state,
             pages,
             pages_left: left,
-            given: Given {
-                faults_total: counts.faults,
-                copied_pages_total: counts.copied,
-                zero_pages_total: counts.zeroed,
-                beforehand_pages_total: counts.beforehand,
-                discards_total: counts.discards,
-                retries_total: counts.retries,
-                strays_total: strays,
-            },
+            given,
             is_late: late,
         }
     }
@@ -275,8 +247,8 @@ mod tests {
         images.import("web", &memory, None).expect("imported");
         let image = Arc::clone(images.claim("web").expect("an image").image());
         let region = Region { at: 4096..65 << 12, page: 0, unit: 4096, first: 0 };
-        let (file, from) = create(b"").expect("a file");
-        let journal = Journal::open(&file, from, 64).expect("begun");
+        let (file, _) = create(b"").expect("a file");
+        let journal = Journal::open(&file, 64).expect("begun");
         let figures = Figures::new(7, "web", None);
         let busy = |since: &mut Option<u64>| figures.origin(since).err();
         assert_eq!(busy(&mut None), Some(NoOrigin::Busy(7)), "nobody knows where it lies");

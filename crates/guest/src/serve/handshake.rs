@@ -7,15 +7,16 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use thiserror::Error;
-
 use super::apart::Visitor;
 use super::descriptor::{Descriptor, peer};
-use crate::core::message::{Message, Wrong};
+use crate::core::message::Message;
 
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
+
+/// Why handshakes fail.
+pub(crate) const LEFT: &str = "it disconnected before it said where its memory is";
+pub(crate) const NO_UFFD: &str = "it sent no userfaultfd";
 
 /// What a peer has sent.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// Returns the offer of a text and what came beside it: the userfaultfd, and the connection.
-    pub(super) fn new(text: Vec<u8>, fds: Vec<OwnedFd>) -> Option<Self> {
+    pub(crate) fn new(text: Vec<u8>, fds: Vec<OwnedFd>) -> Option<Self> {
         let [fd, stream] = <[OwnedFd; 2]>::try_from(fds).ok()?;
         let stream = UnixStream::from(stream);
         let pid = peer(&stream);
@@ -39,36 +40,9 @@ impl Offer {
     }
 }
 
-/// Why a handshake failed.
-#[derive(Debug, Error)]
-pub(super) enum Failed {
-    #[error("it disconnected before it said where its memory is")]
-    Left,
-    #[error("it sent no userfaultfd")]
-    NoUffd,
-    #[error("what it sent is not a userfaultfd")]
-    Other,
-    #[error("it did not say in time where its memory is")]
-    Late,
-    #[error("{}", message(.0))]
-    Message(Wrong),
-    #[error("it sent more descriptors than belong to its message")]
-    Descriptors,
-    #[error("{0}")]
-    System(#[from] Errno),
-    #[error("it cannot be heard: {0}")]
-    Unheard(std::io::Error),
-}
-
-fn message(wrong: &Wrong) -> &'static str {
-    match wrong {
-        Wrong::TooLong => "its message does not end",
-        _ => "its message is not a list of regions",
-    }
-}
-
-/// Reads the message of a peer within `limit`; passes its userfaultfd on and returns the text.
-pub(super) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, Failed> {
+/// Reads the message of a peer within `limit`; passes its userfaultfd on and returns the text, or
+/// why there is none, in a line.
+pub(crate) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, String> {
     let until = Instant::now() + limit;
     let mut bytes = [0; PIECE];
     let (mut message, mut descriptor) = (Message::default(), None);
@@ -80,23 +54,25 @@ pub(super) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, Faile
             visitor.pass(&[descriptor.as_fd()]);
             return Ok(message.into_bytes());
         }
-        let Some((len, fds)) = visitor.receive(&mut bytes, until)? else {
-            return Err(if message.is_whole() { Failed::NoUffd } else { Failed::Late });
+        let received = visitor.receive(&mut bytes, until).map_err(|error| error.to_string())?;
+        let Some((len, fds)) = received else {
+            let late = "it did not say in time where its memory is";
+            return Err(if message.is_whole() { NO_UFFD } else { late }.to_owned());
         };
         if fds.len() + usize::from(descriptor.is_some()) > 1 {
-            return Err(Failed::Descriptors);
+            return Err("it sent more descriptors than belong to its message".to_owned());
         }
         for fd in fds {
             // What is not one is closed by the end of this thread (apart/T1), like what is.
             let found = Descriptor::new(ManuallyDrop::into_inner(fd)).map(ManuallyDrop::new);
             match found.map_err(ManuallyDrop::new) {
                 Ok(found) if found.is_set_up() => descriptor = Some(found),
-                _ => return Err(Failed::Other),
+                _ => return Err("what it sent is not a userfaultfd".to_owned()),
             }
         }
         if len == 0 {
-            return Err(Failed::Left);
+            return Err(LEFT.to_owned());
         }
-        message.add(&bytes[..len]).map_err(Failed::Message)?;
+        message.add(&bytes[..len])?;
     }
 }

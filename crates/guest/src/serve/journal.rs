@@ -193,7 +193,8 @@ impl Journal {
     ///
     /// # Errors
     /// It belongs to another guest, or there is no memory for it.
-    pub(super) fn open(file: &File, from: u64, units: u64) -> io::Result<Self> {
+    pub(super) fn open(file: &File, units: u64) -> io::Result<Self> {
+        let (_, from) = about(file)?;
         let len = (MESSAGES + 8 + words_of(units) * 8).next_multiple_of(PAGE);
         let whole = from + len as u64;
         let found = file.metadata()?.len();
@@ -219,7 +220,7 @@ mod tests {
         let (what, from) = about(&file).expect("one of these");
         assert_eq!((&what[..], from, begins), (&b"web"[..], 4096, 4096));
         assert_eq!(beats(&file, from), None);
-        let mut first = Journal::open(&file, from, 100).expect("begun");
+        let mut first = Journal::open(&file, 100).expect("begun");
         assert!(!first.is_begun && first.messages.given_up().is_empty());
         first.settled.words()[1].store(7, Ordering::Relaxed);
         first.messages.look(true);
@@ -230,13 +231,13 @@ mod tests {
         last[8..16].copy_from_slice(&4096_u64.to_ne_bytes());
         last[16..24].copy_from_slice(&8192_u64.to_ne_bytes());
         drop(first);
-        let mut second = Journal::open(&file, from, 100).expect("opened");
+        let mut second = Journal::open(&file, 100).expect("opened");
         assert!(second.is_begun);
         assert_eq!(second.messages.given_up(), vec![4096..8192; 1]);
         assert_eq!(
             (second.settled.words()[1].load(Ordering::Relaxed), beats(&file, from)),
             (7, Some(2))
         );
-        assert!(Journal::open(&file, from, 100_000).is_err(), "that of a larger guest");
+        assert!(Journal::open(&file, 100_000).is_err(), "that of a larger guest");
     }
 }

@@ -1,20 +1,20 @@
 //! A guest's thread: it waits for the guest's messages, and lets the core process them.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::event::{PollFd, PollFlags};
 
-use super::descriptor::{Descriptor, Memory, peer_pidfd};
+use super::descriptor::{Descriptor, Memory, kill, peer_pidfd};
 use super::figures::{Figures, GuestState};
 use super::journal::Messages;
 use super::shared::Shared;
 use crate::core::fault::{Fault, Next, Why};
 use crate::core::guest::Guest;
-use crate::images::Claim;
+use crate::images::{Claim, Gated};
+use crate::sys::poll;
 
 /// The first wait for a discard that is under way, and the longest.
 const SOON: Duration = Duration::from_micros(20);
@@ -78,10 +78,9 @@ impl Session {
     pub(super) fn refuse(&self, told: &str) {
         let (who, image) = (self.figures.who(), self.figures.image());
         self.shared.hold(&self.figures);
-        let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
         let end = match self.shared.options.kills_refused {
             false => "waits",
-            true if peer_pidfd(&self.stream).is_some_and(kill) => "is killed",
+            true if kill(peer_pidfd(&self.stream).as_ref()) => "is killed",
             true => "waits, since this user may not kill it",
         };
         self.shared.report(&format!("{who} of {image} is not served, and {end}: {told}"));
@@ -107,10 +106,8 @@ impl Session {
     /// Returns whether the guest no longer needs a server; otherwise it cannot be served.
     fn serve(&self, served: Served) -> bool {
         let Served { image, mut guest, messages, is_taken_over } = served;
-        let mut pages = self.shared.images.gated(&image);
-        if self.shared.options.records_first && !is_taken_over && image.begins() {
-            pages.until = Some(Instant::now() + RECORDED);
-        }
+        let records = self.shared.options.records_first && !is_taken_over && image.begins();
+        let pages = Gated { image: &image, until: records.then(|| Instant::now() + RECORDED) };
         let mut memory = Memory::new(&self.descriptor, &self.shared.latencies, messages);
         if is_taken_over {
             let given_up = memory.given_up();
@@ -195,11 +192,7 @@ impl Session {
         if let Some(fill) = self.figures.filling().filter(|_| listens && !before.fills) {
             add(Source::Fill, fill, PollFlags::IN);
         }
-        let timeout = wait.map(|wait| Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        });
-        if poll(&mut fds, timeout.as_ref()).is_err() {
+        if poll(&mut fds, wait).is_err() {
             return before;
         }
         let mut woken = before;

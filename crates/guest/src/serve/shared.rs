@@ -1,28 +1,23 @@
-//! The state that the threads of a server share: places, guests, figures, and the end.
-//!
-//! - P1: the accepting thread takes a place; a handshake that fails, or a guest that ends, returns
-//!   it once. The count guards nothing else.
-//! - P2: the descriptor of the end is written once and never read, so every thread that waits for
-//!   it is woken, however late it starts to wait.
+//! The state that the threads of a server share: guests, figures, and the end, whose bell is never
+//! hushed.
 //!
 //! Lock order: the list of guests, then a guest's figures. The time of the next filling has a lock
 //! that is held with no other.
 
 use std::fmt;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
 use zfold_store::pool::{Lock, sound};
 use zfold_uffd::page::PAGE;
 
-use super::figures::{Figures, Given, GuestState, Served, ServerStats};
-use super::origin::NoOrigin;
+use super::figures::{Figures, GuestState, NoOrigin, Served, ServerStats};
+use crate::core::fault::Given;
 use crate::images::{Images, Origin};
+use crate::sys::Bell;
 
 /// How long to wait for a look at a guest to end, or for a guest to arrive from another server,
 /// before an error is returned; and the wait between two checks.
@@ -33,10 +28,6 @@ const BREATH: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Guests and handshakes at the same time. While all places are taken, connections wait.
-    pub places: usize,
-    /// How long a handshake may take.
-    pub handshake: Duration,
     /// How long a fault may wait before it is reported.
     pub patience: Duration,
     /// A VMM whose regions are refused is killed; otherwise it waits.
@@ -51,11 +42,8 @@ pub struct ServerOptions {
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
         Self {
-            places: 1024,
-            handshake,
-            patience,
+            patience: Duration::from_secs(5),
             kills_refused: false,
             fills: false,
             fill_rate: 256 << 20,
@@ -69,8 +57,6 @@ impl Default for ServerOptions {
 struct Guests {
     now: Vec<Arc<Figures>>,
     before: Served,
-    /// Handshakes that failed in the front.
-    failed_before: u64,
     given: Given,
 }
 
@@ -80,17 +66,13 @@ pub(super) struct Shared {
     pub(super) options: ServerOptions,
     /// How long faults waited, in nanoseconds.
     pub(super) latencies: Histogram,
-    /// Places that are taken. An accepting thread adds one if it finds the count below the limit.
-    taken: AtomicUsize,
-    /// Number of the last guest.
-    number: AtomicU64,
     guests: Lock<Guests>,
     /// Notified when a guest ends.
     fewer: Condvar,
     /// When the next pages may be put in that no guest has asked for, to fill it.
     due: Lock<Instant>,
-    /// Readable from the end of the server on.
-    ending: OwnedFd,
+    /// Rings at the end of the server.
+    ending: Bell,
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -110,12 +92,10 @@ impl Shared {
             images,
             options,
             latencies: Histogram::default(),
-            taken: AtomicUsize::new(0),
-            number: AtomicU64::new(0),
             guests: Lock::default(),
             fewer: Condvar::new(),
             due: Lock::new(Instant::now()),
-            ending: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            ending: Bell::new()?,
             tell,
         })
     }
@@ -124,42 +104,13 @@ impl Shared {
         (self.tell)(line);
     }
 
-    /// Takes a place, if one is free.
-    pub(super) fn take_place(&self) -> bool {
-        // Relaxed: a count, which guards nothing else.
-        let more = |taken| (taken < self.options.places).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    /// Takes a place for a guest that already has one in the front.
-    pub(super) fn add_place(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn has_place(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) < self.options.places
-    }
-
-    /// Gives a place back.
-    pub(super) fn leave_place(&self) {
-        self.taken.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Counts a handshake that failed, whose place is free again.
-    pub(super) fn failed(&self) {
-        self.leave_place();
-        self.guests.lock().before.failed_handshakes_total += 1;
-    }
-
     /// Sets how many handshakes failed in the front.
     pub(super) fn failed_before(&self, number: u64) {
-        self.guests.lock().failed_before = number;
+        self.guests.lock().before.failed_handshakes_total = number;
     }
 
-    /// Enters a guest, which may have a number already.
-    pub(super) fn enter(&self, image: &str, number: Option<u64>, pid: Option<i32>) -> Arc<Figures> {
-        let next = || self.number.fetch_add(1, Ordering::Relaxed) + 1;
-        let number = number.unwrap_or_else(next);
+    /// Enters a guest.
+    pub(super) fn enter(&self, image: &str, number: u64, pid: Option<i32>) -> Arc<Figures> {
         let figures = Arc::new(Figures::new(number, image, pid));
         if self.options.fills {
             figures.fill();
@@ -176,14 +127,13 @@ impl Shared {
         self.guests.lock().before.held_total += 1;
     }
 
-    /// Removes a guest that has ended from the list; its place is free again.
+    /// Removes a guest that has ended from the list.
     pub(super) fn ended(&self, figures: &Figures) {
         let stats = figures.stats();
         let mut guests = self.guests.lock();
         guests.now.retain(|one| one.number() != stats.number);
         guests.given.add(&stats.given);
         drop(guests);
-        self.leave_place();
         self.fewer.notify_all();
     }
 
@@ -221,8 +171,7 @@ impl Shared {
 
     pub(super) fn stats(&self) -> ServerStats {
         let guests = self.guests.lock();
-        let (mut before, mut given) = (guests.before, guests.given);
-        before.failed_handshakes_total += guests.failed_before;
+        let (before, mut given) = (guests.before, guests.given);
         let now: Vec<_> = guests.now.iter().map(|figures| figures.stats()).collect();
         drop(guests);
         now.iter().for_each(|guest| given.add(&guest.given));
@@ -238,8 +187,7 @@ impl Shared {
 
     /// Tells all threads of the end.
     pub(super) fn end(&self) {
-        // It fails only if the counter would exceed 64 bits.
-        let _ = rustix::io::write(&self.ending, &1_u64.to_ne_bytes());
+        self.ending.ring();
     }
 
     /// Waits until only held guests are left; returns how many guests are left.

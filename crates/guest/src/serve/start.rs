@@ -4,22 +4,20 @@
 //! thread, or keeps it if no thread can be started.
 
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
 use std::thread::{self, Builder};
 use std::time::Duration;
 
 use zfold_store::pool::Lock;
 
-use super::descriptor::{Descriptor, Unfit};
 use super::figures::Lies;
 use super::handshake::Offer;
-use super::journal::{self, Journal};
+use super::journal::Journal;
 use super::prompt;
 use super::session::{Done, Served, Session};
 use super::shared::Shared;
 use crate::core::guest::Guest;
-use crate::core::regions::{self, Region};
+use crate::core::regions;
 use crate::images::Claim;
 
 /// Wait if the system has no thread.
@@ -28,22 +26,13 @@ const BREATH: Duration = Duration::from_millis(100);
 /// Bytes of a guest's stack.
 const STACK: usize = 256 << 10;
 
-/// A guest that has connected, or that another server had.
+/// A guest that a front has, or that another server had.
 pub(crate) struct Arrived {
     pub(crate) image: String,
     pub(crate) offer: Offer,
-    /// Its number, if it has one.
-    pub(crate) number: Option<u64>,
-    pub(crate) journal: io::Result<File>,
+    pub(crate) number: u64,
+    pub(crate) journal: File,
     pub(crate) done: Done,
-}
-
-impl Arrived {
-    /// Returns a new guest.
-    pub(super) fn new(image: &str, offer: Offer) -> Self {
-        let (image, journal) = (image.to_owned(), journal::create(b"").map(|(file, _)| file));
-        Self { image, offer, number: None, journal, done: Box::new(|| {}) }
-    }
 }
 
 /// Starts the thread of a guest.
@@ -77,7 +66,7 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
 struct Begun {
     claim: Result<Claim, String>,
     text: Vec<u8>,
-    journal: io::Result<File>,
+    journal: File,
     session: Session,
 }
 
@@ -96,9 +85,10 @@ impl Begun {
     fn run(self) {
         let Self { claim, text, journal, session } = self;
         let checked = claim.and_then(|claim| {
-            let regions = check(&session.descriptor, &text, &claim)?;
+            let regions = regions::parse(&text, claim.pages())?;
+            session.descriptor.check(&regions)?;
             let units = regions.last().map_or(0, |last| last.units().end);
-            let journal = journal.and_then(|file| open(&file, units));
+            let journal = Journal::open(&journal, units);
             let journal = journal.map_err(|error| format!("there is no journal of it: {error}"))?;
             let (settled, image) = (journal.settled.clone(), Arc::clone(claim.image()));
             session.figures.lies(Lies { regions: regions.clone(), settled, image });
@@ -109,20 +99,4 @@ impl Begun {
         let served = checked.map_err(|told| session.refuse(&told)).ok();
         session.run(served);
     }
-}
-
-fn check(descriptor: &Descriptor, text: &[u8], image: &Claim) -> Result<Vec<Region>, String> {
-    let told = regions::parse(text, image.pages()).map_err(|error| error.to_string())?;
-    match descriptor.check(&told) {
-        Ok(()) => Ok(told),
-        Err(Unfit::Unregistered(error)) => {
-            Err(format!("its regions are not registered with its userfaultfd ({error})"))
-        }
-        Err(_) => Err("it is gone".to_owned()),
-    }
-}
-
-fn open(file: &File, units: u64) -> io::Result<Journal> {
-    let (_, from) = journal::about(file)?;
-    Journal::open(file, from, units)
 }

@@ -5,12 +5,14 @@ use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use zfold_guest::{Images, Server, ServerOptions, images_options};
+use zfold_guest::{
+    Front, FrontOptions, Images, Link, Server, ServerOptions, Sockets, images_options,
+};
 use zfold_store::{CodecKind, StoreOptions};
 use zfold_testing::{skip, wait_for};
 
@@ -19,7 +21,8 @@ use crate::vmm::{PAGE, Vmm, page};
 /// A server that has the image `web`, of one seed unless said otherwise.
 pub(crate) struct World {
     pub(crate) images: Arc<Images>,
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
+    pub(crate) link: Link,
     pub(crate) socket: PathBuf,
     pub(crate) pages: u64,
     said: Arc<Mutex<Vec<String>>>,
@@ -32,10 +35,14 @@ pub(crate) const SEED: u64 = 5;
 impl World {
     pub(crate) fn new(pages: u64) -> Self {
         let options = images_options(CodecKind::Lz4.into(), None);
-        Self::of(pages, &options, ServerOptions::default())
+        Self::of(pages, &options, (ServerOptions::default(), FrontOptions::default()))
     }
 
-    pub(crate) fn of(pages: u64, store: &StoreOptions, options: ServerOptions) -> Self {
+    pub(crate) fn of(
+        pages: u64,
+        store: &StoreOptions,
+        (options, front): (ServerOptions, FrontOptions),
+    ) -> Self {
         let mut file = tempfile::tempfile().expect("a file");
         for number in 0..pages {
             file.write_all(&page(SEED, number)).expect("written");
@@ -45,11 +52,12 @@ impl World {
         let said = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&said);
         let tell = move |line: &str| told.lock().expect("no panic").push(line.to_owned());
-        let server = Server::new(Arc::clone(&images), options, tell).expect("a server");
+        let server = Server::new(Arc::clone(&images), options, tell.clone()).expect("a server");
+        let server = Arc::new(server);
         let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("web.sock");
-        server.listen("web", UnixListener::bind(&socket).expect("bound")).expect("listening");
-        Self { images, server, socket, pages, said, _folder: folder }
+        let link = accept(&server, folder.path(), front, tell);
+        let socket = link.listen("web").expect("listening");
+        Self { images, server, link, socket, pages, said, _folder: folder }
     }
 
     /// Starts a stand-in as large as the image.
@@ -86,10 +94,40 @@ impl World {
 
 /// Returns a world with so many places, and so much time for a handshake.
 pub(crate) fn world(pages: u64, places: usize, handshake: Duration) -> World {
-    let mut options = ServerOptions::default();
+    let mut options = FrontOptions::default();
     options.places = places;
     options.handshake = handshake;
-    World::of(pages, &images_options(CodecKind::Lz4.into(), None), options)
+    let store = images_options(CodecKind::Lz4.into(), None);
+    World::of(pages, &store, (ServerOptions::default(), options))
+}
+
+/// Sockets in a folder.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Sockets for Folder {
+    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
+        let path = self.0.join(image);
+        let listener = UnixListener::bind(&path).map_err(|error| error.to_string())?;
+        Ok((path, listener))
+    }
+
+    fn unbind(&mut self, image: &str) {
+        // The folder goes with the test.
+        let _ = std::fs::remove_file(self.0.join(image));
+    }
+}
+
+/// Makes a front for a server in the same process, which no other one replaces.
+pub(crate) fn accept(
+    server: &Arc<Server>,
+    folder: &Path,
+    options: FrontOptions,
+    tell: impl Fn(&str) + Send + Sync + 'static,
+) -> Link {
+    let sockets = Box::new(Folder(folder.to_owned()));
+    let (front, channel) = Front::new(sockets, options, tell).expect("a front");
+    std::thread::spawn(move || front.run(&[], |_| {}));
+    Link::start(channel, Arc::clone(server), |_| {}).expect("a front").0
 }
 
 /// Checks that a guest that does all right is served; false if there can be none.

@@ -6,16 +6,19 @@
 //!   the oldest is ended. So a silent peer keeps nobody out. While as many have ended and are not
 //!   closed yet, none is accepted: their peers keep the guests of this image out, and of no other.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
-use super::apart::Apart;
-use super::handshake::{Failed, Offer, shake};
+use super::front::Front;
+use crate::serve::apart::Apart;
+use crate::serve::handshake::{LEFT, NO_UFFD, Offer, shake};
+use crate::sys::poll;
 
 /// Most handshakes of an image at the same time.
 const HANDSHAKES: usize = 32;
@@ -27,25 +30,9 @@ const BREATH: Duration = Duration::from_millis(100);
 /// to end with their socket.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The receiver of accepted guests.
-pub(crate) trait Reception {
-    /// How long a handshake may take.
-    fn handshake(&self) -> Duration;
-    /// Takes a place of an image, if one is free.
-    fn take_place(&self, image: &str) -> bool;
-    fn has_place(&self, image: &str) -> bool;
-    /// Gives a place back.
-    fn leave_place(&self, image: &str);
-    /// Counts a handshake that failed, whose place is free again.
-    fn failed(&self, image: &str);
-    fn report(&self, line: &str);
-    /// Takes a guest whose message is complete.
-    fn receive(&self, image: &str, offer: Offer);
-}
-
 /// A connection that is read.
 struct Pending {
-    thread: Apart<Result<Vec<u8>, Failed>>,
+    thread: Apart<Result<Vec<u8>, String>>,
     /// It was told to end.
     is_dismissed: bool,
 }
@@ -58,44 +45,12 @@ struct Lines {
 }
 
 /// An image's door.
-struct Door<'a, T> {
-    to: &'a T,
+struct Door<'a> {
+    front: &'a Front,
     image: &'a str,
     /// The oldest first.
     pending: Vec<Pending>,
     lines: Lines,
-}
-
-/// Accepts guests of an image until `closed`, which the shutdown of the listener announces.
-pub(crate) fn accept(
-    to: &impl Reception,
-    image: &str,
-    listener: &UnixListener,
-    closed: &AtomicBool,
-) {
-    let mut door = Door { to, image, pending: Vec::new(), lines: Lines::default() };
-    // Acquire: pairs with the store by the closing thread; the listener was shut down before.
-    while !closed.load(Ordering::Acquire) {
-        if !door.hear(Some(listener), None) || !to.take_place(image) {
-            continue;
-        }
-        match listener.accept() {
-            Ok((stream, _)) => door.greet(stream),
-            Err(error) => {
-                to.leave_place(image);
-                if error.kind() != std::io::ErrorKind::WouldBlock {
-                    thread::sleep(BREATH);
-                }
-            }
-        }
-    }
-    door.pending.iter_mut().for_each(Pending::dismiss);
-    let until = Instant::now() + SECOND;
-    while !door.pending.is_empty() && Instant::now() < until {
-        door.hear(None, Some(BREATH));
-    }
-    // What these have is closed, or will be, by their threads.
-    door.pending.iter().for_each(|_| to.failed(image));
 }
 
 impl Pending {
@@ -105,7 +60,40 @@ impl Pending {
     }
 }
 
-impl<T: Reception> Door<'_, T> {
+impl Front {
+    /// Accepts guests of an image until `closed`, which the shutdown of the listener announces.
+    pub(super) fn accept(&self, image: &str, listener: &UnixListener, closed: &AtomicBool) {
+        Door { front: self, image, pending: Vec::new(), lines: Lines::default() }
+            .accept(listener, closed);
+    }
+}
+
+impl Door<'_> {
+    fn accept(&mut self, listener: &UnixListener, closed: &AtomicBool) {
+        // Acquire: pairs with the store by the closing thread; the listener was shut down before.
+        while !closed.load(Ordering::Acquire) {
+            if !self.hear(Some(listener), None) || !self.front.take_place(self.image) {
+                continue;
+            }
+            match listener.accept() {
+                Ok((stream, _)) => self.greet(stream),
+                Err(error) => {
+                    self.front.leave_place(self.image);
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        thread::sleep(BREATH);
+                    }
+                }
+            }
+        }
+        self.pending.iter_mut().for_each(Pending::dismiss);
+        let until = Instant::now() + SECOND;
+        while !self.pending.is_empty() && Instant::now() < until {
+            self.hear(None, Some(BREATH));
+        }
+        // What these have is closed, or will be, by their threads.
+        self.pending.iter().for_each(|_| self.front.failed(self.image));
+    }
+
     /// Has a connection read.
     fn greet(&mut self, stream: UnixStream) {
         let read = self.pending.iter_mut().filter(|one| !one.is_dismissed);
@@ -113,11 +101,11 @@ impl<T: Reception> Door<'_, T> {
         if read.len() >= HANDSHAKES {
             read[0].dismiss();
         }
-        let limit = self.to.handshake();
+        let limit = self.front.handshake();
         match Apart::start(stream, move |visitor| shake(visitor, limit)) {
             Ok(thread) => self.pending.push(Pending { thread, is_dismissed: false }),
             Err(error) => {
-                self.fail(&Failed::Unheard(error));
+                self.fail(&format!("it cannot be heard: {error}"));
                 thread::sleep(BREATH);
             }
         }
@@ -127,17 +115,13 @@ impl<T: Reception> Door<'_, T> {
     /// for which there may be a place.
     fn hear(&mut self, listener: Option<&UnixListener>, wait: Option<Duration>) -> bool {
         let is_full = self.pending.iter().filter(|one| one.is_dismissed).count() >= HANDSHAKES;
-        let listener = listener.filter(|_| !is_full && self.to.has_place(self.image));
+        let listener = listener.filter(|_| !is_full && self.front.has_place(self.image));
         let fds = self.pending.iter().map(|one| one.thread.as_fd());
         let fds = fds.chain(listener.map(|listener| listener.as_fd()));
         let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let breath = listener.is_none().then_some(BREATH);
         let wait = wait.into_iter().chain(breath).chain(self.lines.due()).min();
-        let timeout = wait.map(|wait| Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        });
-        let polled = poll(&mut fds, timeout.as_ref());
+        let polled = poll(&mut fds, wait);
         let heard = |fd: &PollFd<'_>| polled.is_ok() && !fd.revents().is_empty();
         let called = listener.is_some() && fds.pop().is_some_and(|fd| heard(&fd));
         let said: Vec<_> = (0..fds.len()).filter(|&at| heard(&fds[at])).collect();
@@ -148,26 +132,28 @@ impl<T: Reception> Door<'_, T> {
             }
         }
         if self.lines.due() == Some(Duration::ZERO) {
-            self.lines.say(None, |line| self.to.report(&line), self.image);
+            self.lines.say(None, |line| self.front.tell(&line), self.image);
         }
         called
     }
 
     /// Takes the guest of a handshake whose thread has ended.
     fn end(&mut self, one: Pending) {
-        let offer = match one.thread.end() {
-            Some((told, fds)) => told.and_then(|text| Offer::new(text, fds).ok_or(Failed::NoUffd)),
-            None => Err(Failed::Left),
+        let offer = match one.thread.wait() {
+            Some((told, fds)) => {
+                told.and_then(|text| Offer::new(text, fds).ok_or_else(|| NO_UFFD.to_owned()))
+            }
+            None => Err(LEFT.to_owned()),
         };
         match offer {
-            Ok(offer) => self.to.receive(self.image, offer),
+            Ok(offer) => self.front.receive(self.image, offer),
             Err(failed) => self.fail(&failed),
         }
     }
 
-    fn fail(&mut self, failed: &Failed) {
-        self.lines.say(Some(failed), |line| self.to.report(&line), self.image);
-        self.to.failed(self.image);
+    fn fail(&mut self, failed: &str) {
+        self.lines.say(Some(failed), |line| self.front.tell(&line), self.image);
+        self.front.failed(self.image);
     }
 }
 
@@ -179,7 +165,7 @@ impl Lines {
     }
 
     /// Reports a handshake that failed, or how many did of which nothing was said.
-    fn say(&mut self, failed: Option<&Failed>, report: impl Fn(String), image: &str) {
+    fn say(&mut self, failed: Option<&str>, report: impl Fn(String), image: &str) {
         if self.last.is_some_and(|last| last.elapsed() < SECOND) {
             self.hidden += u64::from(failed.is_some());
             return;

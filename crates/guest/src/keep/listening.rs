@@ -8,50 +8,46 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::net::{Shutdown, shutdown};
 
-use super::accept::{Reception, accept};
-use super::apart::close;
-use super::prompt::be_prompt;
+use crate::serve::apart::close;
+use crate::serve::prompt::be_prompt;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Listening {
-    /// The thread has it, too, until it ends.
-    listener: Arc<UnixListener>,
-    closed: Arc<AtomicBool>,
+pub(super) struct Listening {
+    /// The socket, and whether it is closed. The thread has them, too, until it ends.
+    door: Arc<(UnixListener, AtomicBool)>,
     thread: JoinHandle<()>,
 }
 
 impl Listening {
-    /// Accepts guests of an image.
+    /// Has `accept` accept guests until the socket is closed.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn start(
-        image: &str,
+    pub(super) fn start(
         listener: UnixListener,
-        to: impl Reception + Send + 'static,
+        accept: impl FnOnce(&UnixListener, &AtomicBool) + Send + 'static,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let closed = Arc::new(AtomicBool::new(false));
-        let listener = Arc::new(listener);
-        let (name, mine, flag) = (image.to_owned(), Arc::clone(&listener), Arc::clone(&closed));
+        let door = Arc::new((listener, AtomicBool::new(false)));
+        let mine = Arc::clone(&door);
         // A guest waits for this thread and for those that it starts.
         let run = move || {
             be_prompt();
-            accept(&to, &name, &mine, &flag);
+            accept(&mine.0, &mine.1);
         };
         let thread = Builder::new().name("zfold-accept".to_owned()).spawn(run)?;
-        Ok(Self { listener, closed, thread })
+        Ok(Self { door, thread })
     }
 
     /// Accepts no more guests. Connections that are not guests yet are closed.
-    pub(crate) fn close(self) {
+    pub(super) fn close(self) {
         // Release: pairs with the thread's load, which the shutdown below causes.
-        self.closed.store(true, Ordering::Release);
+        self.door.1.store(true, Ordering::Release);
         // The socket is open.
-        let _ = shutdown(&self.listener, Shutdown::Both);
+        let _ = shutdown(&self.door.0, Shutdown::Both);
         // A panic there was reported.
         let _ = self.thread.join();
-        Arc::into_inner(self.listener).into_iter().for_each(close);
+        Arc::into_inner(self.door).into_iter().for_each(|(listener, _)| close(listener));
     }
 }

@@ -43,8 +43,8 @@ impl<'a> Machine<'a> {
         let kernel = guest.to_str().expect("text");
         let serial = format!("socket={}", its.serial().display());
         let size = ["--memory", "size=128M,shared=on", "--cpus", "boot=1", "--kernel", kernel];
-        let ports = ["--serial", &serial, "--console", "off"];
-        Self::start(its, &[&size[..], &ports].concat()).connected()
+        let devices = ["--serial", &serial, "--console", "off", "--balloon", "size=0"];
+        Self::start(its, &[&size[..], &devices].concat()).connected()
     }
 
     /// Connects to its serial port.
@@ -98,7 +98,8 @@ impl Its {
     }
 }
 
-/// A machine is saved over what it was restored from, twice; on demand it outlives a server.
+/// A machine is saved over what it was restored from, again and again; on demand it outlives a
+/// server, and gives memory up.
 #[test]
 fn machines_of_cloud_hypervisor_are_saved_and_restored_though_a_server_is_killed() {
     let names = ["ZFOLD_CLOUD_HYPERVISOR", "ZFOLD_CH_REMOTE"];
@@ -119,6 +120,21 @@ fn machines_of_cloud_hypervisor_are_saved_and_restored_though_a_server_is_killed
     assert_eq!(machine.vmm.told(b'c'), "right");
     wait_until("it has all pages", || server.stat()["on_demand"] == 0);
     machine.save(&server, &["last", "--base", "later"]);
-    assert_eq!(Machine::restore(&its, &server, "last", false).vmm.told(b'c'), "right");
+
+    let mut machine = Machine::restore(&its, &server, "last", true);
+    assert_eq!(machine.vmm.told(b'b'), "given up");
+    assert_eq!(server.stat()["on_demand"], 1, "all had come before");
+    assert_eq!(
+        (machine.vmm.told(b'c'), machine.vmm.told(b'b')),
+        ("right".into(), "given up".into())
+    );
+    assert_eq!(machine.vmm.told(b'c'), "right");
+    wait_until("it has all pages", || server.stat()["on_demand"] == 0);
+    assert_eq!(
+        (machine.vmm.told(b'b'), machine.vmm.told(b'c')),
+        ("given up".into(), "right".into())
+    );
+    machine.save(&server, &["thin", "--base", "last"]);
+    assert_eq!(Machine::restore(&its, &server, "thin", false).vmm.told(b'c'), "right");
     server.end();
 }

@@ -42,7 +42,7 @@ impl Vmm {
         let mut line = String::new();
         while self.output.read_line(&mut line).expect("text") > 0 {
             let said = line.trim();
-            if ["filled", "written", "right", "wrong"].contains(&said) {
+            if ["filled", "written", "given up", "no balloon", "right", "wrong"].contains(&said) {
                 return said.to_owned();
             }
             line.clear();

@@ -1,6 +1,7 @@
 // A guest without an operating system, for VMMs that start a kernel by PVH. It runs in ring 3, fills
 // memory, and checks every word of it, as it is told by bytes at the serial port:
-// f: fills all pages; w: writes every third page anew; c: compares all of them.
+// f: fills all pages; w: writes every third page anew; c: compares all of them; b: gives every fifth
+// page up by a balloon, the first time from the first page on, then from the second, and so on.
 //
 // gcc -m64 -nostdlib -static -ffreestanding -fno-pie -no-pie -mno-red-zone -Ttext=0x100000
 
@@ -77,10 +78,20 @@ __asm__(".section .note.pvh, \"a\", @note\n"
 
 static unsigned char versions[END];
 
+// Pages that were given up, and are zeros until they are written to.
+static unsigned char given_up[END];
+
 static unsigned char in(unsigned short port)
 {
     unsigned char value;
     __asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
+    return value;
+}
+
+static unsigned in_4(unsigned short port)
+{
+    unsigned value;
+    __asm__ volatile("inl %1, %0" : "=a"(value) : "Nd"(port));
     return value;
 }
 
@@ -103,6 +114,8 @@ static unsigned long mixed(unsigned long n)
 static unsigned long right(unsigned long page, unsigned long word)
 {
     unsigned long version = versions[page];
+    if (given_up[page])
+        return 0;
     if (page % 8 == 0)
         return version;
     if (page % 8 == 1)
@@ -130,6 +143,122 @@ static int is_right(void)
     return 1;
 }
 
+// A balloon by virtio 1.0 over PCI: one request at a time, for whose end it looks again and again.
+enum { ROOM = 4, MOST = 256 };
+
+static struct {
+    struct {
+        unsigned long at;
+        unsigned len;
+        unsigned short flags, next;
+    } request[ROOM];
+    volatile struct {
+        unsigned short flags, next, ring[ROOM + 1];
+    } offered;
+    volatile struct {
+        unsigned short flags, next;
+        struct {
+            unsigned request, len;
+        } ring[ROOM + 1];
+    } done;
+} queues[2] __attribute__((aligned(64)));
+
+static volatile unsigned char *bell;
+
+extern unsigned long directory[512], pointers[512];
+static unsigned long far_pointers[512] __attribute__((aligned(4096)));
+static unsigned long far_places[512] __attribute__((aligned(4096)));
+
+// Maps 2 MiB of addresses behind all memory.
+static volatile unsigned char *mapped(unsigned long at)
+{
+    unsigned long *of = pointers;
+    if (at >> 39) {
+        directory[at >> 39 & 511] = (unsigned long)far_pointers | 7;
+        of = far_pointers;
+    }
+    of[at >> 30 & 511] = (unsigned long)far_places | 7;
+    far_places[at >> 21 & 511] = (at & ~0x1fffffUL) | 0x97;
+    return (volatile unsigned char *)at;
+}
+
+// Reads four bytes of the configuration of a device.
+static unsigned pci(unsigned device, unsigned at)
+{
+    __asm__ volatile("outl %0, %1"
+                     : : "a"(1u << 31 | device << 11 | (at & ~3u)), "Nd"((unsigned short)0xcf8));
+    return in_4(0xcfc) >> 8 * (at & 3);
+}
+
+// Sets the balloon up; returns whether there is one.
+static int has_balloon(void)
+{
+    unsigned device = 0;
+    while (pci(device, 0) != 0x10451af4)
+        if (++device == 32)
+            return 0;
+    // Its first range of addresses has all: common and notifications, as the capabilities say.
+    unsigned long at = pci(device, 0x10);
+    if (at & 4)
+        at |= (unsigned long)pci(device, 0x14) << 32;
+    volatile unsigned char *all = mapped(at & ~15UL), *common = 0;
+    for (unsigned cap = pci(device, 0x34) & 0xff; cap; cap = pci(device, cap) >> 8 & 0xff) {
+        unsigned kind = pci(device, cap) & 0xff, of = pci(device, cap) >> 24;
+        if (kind == 9 && of == 1)
+            common = all + pci(device, cap + 8);
+        if (kind == 9 && of == 2)
+            bell = all + pci(device, cap + 8);
+    }
+    common[20] = 0;
+    common[20] = 1 | 2;
+    *(volatile unsigned *)(common + 8) = 1; // Version 1, and nothing else.
+    *(volatile unsigned *)(common + 12) = 1;
+    common[20] = 1 | 2 | 8;
+    for (unsigned short queue = 0; queue < 2; queue++) {
+        *(volatile unsigned short *)(common + 22) = queue;
+        *(volatile unsigned short *)(common + 24) = ROOM;
+        unsigned long places[] = {(unsigned long)queues[queue].request,
+                                  (unsigned long)&queues[queue].offered,
+                                  (unsigned long)&queues[queue].done};
+        for (unsigned n = 0; n < 6; n++)
+            *(volatile unsigned *)(common + 32 + 4 * n) = places[n / 2] >> n % 2 * 32;
+        *(volatile unsigned short *)(common + 28) = 1;
+    }
+    common[20] = 1 | 2 | 8 | 4;
+    return 1;
+}
+
+static void give_up(unsigned *pages, unsigned number)
+{
+    queues[0].request[0].at = (unsigned long)pages;
+    queues[0].request[0].len = number * 4;
+    queues[0].offered.ring[queues[0].offered.next % ROOM] = 0;
+    __asm__ volatile("mfence" : : : "memory");
+    queues[0].offered.next++;
+    __asm__ volatile("mfence" : : : "memory");
+    *(volatile unsigned short *)bell = 0;
+    while (queues[0].done.next != queues[0].offered.next) {
+    }
+}
+
+static int inflate(void)
+{
+    static unsigned pages[MOST], round;
+    unsigned number = 0;
+    if (!bell && !has_balloon())
+        return 0;
+    for (unsigned long page = FIRST + round++ % 5; page < END; page += 5) {
+        (void)*(volatile unsigned long *)(page * 4096); // What never came is as it was, not zeros.
+        given_up[page] = 1;
+        pages[number++] = page;
+        if (number == MOST || page + 5 >= END) {
+            give_up(pages, number);
+            number = 0;
+        }
+    }
+    return 1;
+}
+
 void run(void)
 {
     say("ready\n");
@@ -145,9 +274,13 @@ void run(void)
         case 'w':
             for (unsigned long page = FIRST; page < END; page += 3) {
                 versions[page]++;
+                given_up[page] = 0;
                 write(page);
             }
             say("written\n");
+            break;
+        case 'b':
+            say(inflate() ? "given up\n" : "no balloon\n");
             break;
         case 'c':
             say(is_right() ? "right\n" : "wrong\n");

@@ -243,12 +243,11 @@ impl Guest {
         let result = if zeros && place.len == PAGE {
             space.zero(place.at..place.at + PAGE)
         } else {
-            self.buffer.clear();
-            self.buffer.resize(place.len, 0);
-            if !zeros && let Err(error) = load(image, place.page, &mut self.buffer) {
+            let bytes = room(&mut self.buffer, place.len, zeros);
+            if !zeros && let Err(error) = load(image, place.page, bytes) {
                 return Put::Waits(fault.done, Why::Load(error));
             }
-            copy_around(space, place.at, &self.buffer, fault.done)
+            copy_around(space, place.at, bytes, fault.done)
         };
         let Err(Partial { done, error }) = result else {
             self.count(zeros, place.len, 0);
@@ -353,10 +352,12 @@ impl Guest {
                     let is_wanted = |unit: &u64| {
                         let page = self.table.place(*unit).page;
                         let is_near = |found: u64| found - page < region.pages();
-                        // If all are settled, the set is not searched for each of them.
-                        self.all || image.next_wanted(page).is_some_and(is_near)
+                        image.next_wanted(page).is_some_and(is_near)
                     };
-                    let len = (next..most).take_while(is_wanted).count() as u64;
+                    let len = match self.all {
+                        true => most - next,
+                        false => (next..most).take_while(is_wanted).count() as u64,
+                    };
                     return Some(next..next + len.max(1));
                 }
                 Some(next) => unit = self.table.next_unsettled(next)?,
@@ -394,16 +395,15 @@ impl Guest {
         let result = if zeros && place.len == PAGE {
             space.zero(place.at..place.at + bytes)
         } else {
-            self.buffer.clear();
-            self.buffer.resize(bytes, 0);
-            if !zeros && load(image, place.page, &mut self.buffer).is_err() {
+            let pages = room(&mut self.buffer, bytes, zeros);
+            if !zeros && load(image, place.page, pages).is_err() {
                 // A fault on the page that cannot be read will report it.
                 return match len {
                     1 => Filled::To(first + 1),
                     _ => self.put_in(first..first + 1, space, image, now),
                 };
             }
-            space.copy(place.at, &self.buffer)
+            space.copy(place.at, pages)
         };
         let done = result.map_or_else(|partial| partial.done, |()| bytes);
         let error = result.err().map(|partial| partial.error);
@@ -444,4 +444,16 @@ impl Guest {
         }
         self.given.beforehand_pages_total += beforehand;
     }
+}
+
+/// Returns `len` bytes of a buffer: zeros, or anything, to be written to.
+fn room(buffer: &mut Vec<u8>, len: usize, zeros: bool) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    let bytes = &mut buffer[..len];
+    if zeros {
+        bytes.fill(0);
+    }
+    bytes
 }

@@ -41,7 +41,7 @@ const CHANGED: u32 = 1 << 31;
 /// page costs. Where writes come so often that it is in debt, pages come unprotected until each
 /// arrival has paid one back.
 const EARNED_MAX: i32 = 256;
-const WRITE_COSTS: i32 = 16;
+pub(super) const WRITE_COSTS: i32 = 16;
 
 /// How often a thread reads a word before it sleeps on it.
 const LOOKS: u32 = 200;
@@ -190,17 +190,9 @@ impl Core {
         pays
     }
 
-    /// Pages were dropped because they were protected.
-    pub(super) fn protection_earned(&self, pages: u32) {
-        self.earn(pages.cast_signed());
-    }
-
-    /// A page that was protected is written.
-    pub(super) fn protection_cost(&self) {
-        self.earn(-WRITE_COSTS);
-    }
-
-    fn earn(&self, by: i32) {
+    /// Protection has earned that much: a page that was dropped earns one, a write to a protected
+    /// page costs [`WRITE_COSTS`].
+    pub(super) fn earn(&self, by: i32) {
         // Relaxed, as the pasts: of two simultaneous changes one may be lost.
         let earned = self.earned.load(Ordering::Relaxed).saturating_add(by);
         self.earned.store(earned.clamp(-EARNED_MAX, EARNED_MAX), Ordering::Relaxed);

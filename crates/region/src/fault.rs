@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::core::{CHUNK, Core};
+use super::core::{CHUNK, Core, WRITE_COSTS};
 use super::registry;
 use super::space::{Space, space_of, window_max};
 use super::streams::Steps;
@@ -51,7 +51,7 @@ impl Core {
                 // Another thread has just brought it in.
                 self.frames.wake(address);
             } else {
-                self.protection_cost();
+                self.earn(-WRITE_COSTS);
                 self.allow_writes(space, space.written(key));
             }
             return;
@@ -203,7 +203,7 @@ impl Core {
                 &self.counters.refaults_total
             }
             _ => {
-                self.frames.put(to, self.zeros(pages), false);
+                self.frames.put(to, self.zeros.pages(pages as usize), false);
                 &self.counters.first_touches_total
             }
         };
@@ -236,10 +236,6 @@ impl Core {
         changed * 8 > keys.len()
     }
 
-    fn zeros(&self, pages: u32) -> &[u8] {
-        self.zeros.pages(pages as usize)
-    }
-
     /// The page's word says that it is there. Usually another thread has just brought it in; but if
     /// its owner has dropped it by `madvise(MADV_DONTNEED)`, it is zeros from now on.
     fn check_there(&self, space: &Space, key: u32) {
@@ -248,9 +244,9 @@ impl Core {
         if word.is_protected() {
             // Protected after this touch: the next one tells whether it is there.
         } else if word.state() == State::Pinned {
-            self.frames.put(address, self.zeros(1), false);
+            self.frames.put(address, self.zeros.pages(1), false);
         } else if self.page(key).step(word, word.claimed()) {
-            self.frames.put(address, self.zeros(1), false);
+            self.frames.put(address, self.zeros.pages(1), false);
             self.settle(key, State::Resident, 0, false);
         }
         self.frames.wake(address);

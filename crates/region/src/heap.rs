@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use zfold_pool::Lock;
 
@@ -112,7 +112,7 @@ unsafe impl Sync for Block {}
 pub struct HeapPin {
     heap: Heap,
     region: Arc<Region>,
-    bytes: Range<usize>,
+    keys: Range<u32>,
 }
 
 impl Heap {
@@ -206,12 +206,9 @@ impl Heap {
     /// [`RegionError::NotOurs`] if the bytes do not lie in one region of this heap.
     pub fn pin(&self, address: usize, len: usize) -> Result<HeapPin, RegionError> {
         let (region, bytes) = self.enter(address, len)?;
-        let pin = region.pin_for_ever(bytes.clone());
-        let pin = pin.map(|()| HeapPin { heap: self.clone(), region: Arc::clone(&region), bytes });
-        if pin.is_err() {
-            self.leave(&region);
-        }
-        pin
+        let keys = region.keys_touched(bytes);
+        region.pin_keys(keys.clone()).inspect_err(|_| self.leave(&region))?;
+        Ok(HeapPin { heap: self.clone(), region, keys })
     }
 
     /// Compresses the pages that have one of `len` bytes from `address` on, at once, as
@@ -280,16 +277,16 @@ impl Heap {
         let mut arenas = self.shared.arenas.lock();
         if let Some(at) = arenas.iter().position(|arena| Arc::ptr_eq(&arena.region, region)) {
             arenas[at].busy -= 1;
-            let gone = Self::take_empty(&mut arenas, at);
-            drop(arenas);
-            drop(gone);
+            Self::drop_empty(arenas, at);
         }
     }
 
-    /// Removes a region that is no longer in use, unless it is the last one.
-    fn take_empty(arenas: &mut Vec<Arena>, at: usize) -> Option<Arena> {
+    /// Drops a region that is no longer in use, without the lock, unless it is the last one.
+    fn drop_empty(mut arenas: MutexGuard<'_, Vec<Arena>>, at: usize) {
         let empty = arenas[at].blocks.is_empty() && arenas[at].busy == 0;
-        (empty && arenas.len() > 1).then(|| arenas.swap_remove(at))
+        let gone = (empty && arenas.len() > 1).then(|| arenas.swap_remove(at));
+        drop(arenas);
+        drop(gone);
     }
 
     fn free(&self, start: NonNull<u8>, len: usize) {
@@ -327,9 +324,7 @@ impl Heap {
             // SAFETY: all of these pages lie in one hole (A1).
             unsafe { arena.region.clear(first..end) };
         }
-        let gone = Self::take_empty(&mut arenas, at);
-        drop(arenas);
-        drop(gone);
+        Self::drop_empty(arenas, at);
     }
 }
 
@@ -440,24 +435,10 @@ impl Drop for Block {
     }
 }
 
-impl HeapPin {
-    /// Returns the number of bytes that were to be pinned.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Returns whether nothing is pinned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-}
-
 impl Drop for HeapPin {
     fn drop(&mut self) {
         if self.heap.is_here() {
-            self.region.unpin(self.bytes.clone());
+            self.heap.memory().shared.core.unpin(self.keys.clone());
             self.heap.leave(&self.region);
         }
     }

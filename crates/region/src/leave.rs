@@ -153,7 +153,7 @@ impl Core {
             }
         }
         self.counters.kept_copies_total.add(gone.into());
-        self.protection_earned(gone);
+        self.earn(gone.cast_signed());
         self.room.give(gone);
         gone
     }

@@ -9,11 +9,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zfold_pool::process::Process;
 use zfold_pool::{Lock, PageSize, PoolOptions};
 use zfold_store::{Store, StoreOptions};
@@ -189,13 +187,8 @@ fn open(by_threads: bool) -> Result<(Uffd, bool), RegionError> {
         uffd.handshake(features).map_err(RegionError::Kernel)?;
     }
     if by_threads {
-        block(&uffd)?;
+        // Reads of messages wait.
+        rustix::io::ioctl_fionbio(&uffd, false).map_err(io::Error::from)?;
     }
     Ok((uffd, protects))
-}
-
-/// Makes reads of messages wait.
-fn block(uffd: &Uffd) -> io::Result<()> {
-    let flags = fcntl_getfl(uffd.as_fd())?;
-    Ok(fcntl_setfl(uffd.as_fd(), flags.difference(OFlags::NONBLOCK))?)
 }

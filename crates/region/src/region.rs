@@ -66,7 +66,19 @@ impl Memory {
     /// [`RegionError`] if the capacity is used up, there are too many regions, or the system
     /// refuses.
     pub fn region(&self, bytes: usize) -> Result<Region, RegionError> {
-        Region::in_memory(self, bytes)
+        if bytes == 0 {
+            return Err(RegionError::Empty);
+        }
+        let _blocked = Blocked::new();
+        let pages = u32::try_from(bytes.div_ceil(page_len())).ok();
+        let keys = || self.shared.keys.lock();
+        let first = pages.and_then(|pages| Some((keys().take(pages)?, pages)));
+        let (first, pages) = first.ok_or(RegionError::NoCapacity { bytes })?;
+        let adopted = Region::adopt(self, first, pages);
+        if adopted.is_err() {
+            keys().give(first, pages);
+        }
+        adopted
     }
 }
 
@@ -79,22 +91,6 @@ impl Region {
     pub fn new(bytes: usize, options: &MemoryOptions) -> Result<Self, RegionError> {
         let options = MemoryOptions { capacity: bytes.max(1), ..options.clone() };
         Memory::new(&options)?.region(bytes)
-    }
-
-    pub(super) fn in_memory(memory: &Memory, bytes: usize) -> Result<Self, RegionError> {
-        if bytes == 0 {
-            return Err(RegionError::Empty);
-        }
-        let _blocked = Blocked::new();
-        let pages = u32::try_from(bytes.div_ceil(page_len())).ok();
-        let keys = || memory.shared.keys.lock();
-        let first = pages.and_then(|pages| Some((keys().take(pages)?, pages)));
-        let (first, pages) = first.ok_or(RegionError::NoCapacity { bytes })?;
-        let adopted = Self::adopt(memory, first, pages);
-        if adopted.is_err() {
-            keys().give(first, pages);
-        }
-        adopted
     }
 
     /// Maps a region for keys that were taken.
@@ -203,7 +199,7 @@ impl Region {
     }
 
     /// Keys of all pages that have a byte in the range.
-    fn keys_touched(&self, range: impl RangeBounds<usize>) -> Range<u32> {
+    pub(super) fn keys_touched(&self, range: impl RangeBounds<usize>) -> Range<u32> {
         let (bytes, first, page) = (self.bytes(range), self.space().keys().start, page_len());
         if bytes.is_empty() {
             return first..first;
@@ -223,10 +219,7 @@ impl Region {
     /// # Cost
     /// The codec's compression, and a microsecond a page.
     pub fn pageout(&self, range: impl RangeBounds<usize>) -> Result<(), RegionError> {
-        let (keys, core) = (self.keys_touched(range), &self.memory.shared.core);
-        // What touches before had asked for would come back right away.
-        core.ahead.forget(&keys);
-        let all = core.pageout(self.space(), keys);
+        let all = self.memory.shared.core.pageout(self.space(), self.keys_touched(range));
         if all { Ok(()) } else { Err(RegionError::StoreFull) }
     }
 
@@ -258,7 +251,8 @@ impl Region {
         Ok(Pin { region: self, keys })
     }
 
-    fn pin_keys(&self, keys: Range<u32>) -> Result<(), RegionError> {
+    /// Pins pages until [`Core::unpin`](super::core::Core::unpin) of the same ones.
+    pub(super) fn pin_keys(&self, keys: Range<u32>) -> Result<(), RegionError> {
         let core = &self.memory.shared.core;
         self.memory.reserve_pins(keys.end - keys.start)?;
         for piece in pieces(keys.clone()) {
@@ -268,16 +262,6 @@ impl Region {
             }
         }
         Ok(())
-    }
-
-    /// Pins the pages of the range until [`unpin`](Self::unpin) of the same range.
-    pub(super) fn pin_for_ever(&self, bytes: Range<usize>) -> Result<(), RegionError> {
-        self.pin_keys(self.keys_touched(bytes))
-    }
-
-    /// Undoes `pin_for_ever`.
-    pub(super) fn unpin(&self, bytes: Range<usize>) {
-        self.memory.shared.core.unpin(self.keys_touched(bytes));
     }
 
     /// Fills the range with zeros, and frees the memory of its whole pages. Pages whose pins were

@@ -41,6 +41,31 @@ pub(super) struct Moved {
     pub why: Option<Errno>,
 }
 
+/// Makes a call for all of a range, in as few pieces as possible. A failure ends the process.
+fn for_all(
+    range: &Range<usize>,
+    what_fails: &str,
+    call: impl Fn(&Range<usize>) -> Result<(), Partial>,
+) {
+    let (mut at, mut step) = (range.start, range.len());
+    while at < range.end {
+        let some = at..range.end.min(at + step);
+        let Err(Partial { done, error }) = call(&some) else {
+            at = some.end;
+            continue;
+        };
+        at += done;
+        match error {
+            Errno::AGAIN => rustix::thread::sched_yield(),
+            Errno::EXIST => at += page_len(),
+            // Its owner has split the mapping, for example by mprotect: no call crosses the border.
+            Errno::NOENT if some.len() > page_len() => step = page_len(),
+            Errno::NOMEM => die(what_fails, "the system has no memory"),
+            _ => die(what_fails, "its mapping was changed by munmap, mmap or mremap"),
+        }
+    }
+}
+
 impl Frames {
     /// Takes the descriptor, after the handshake, and a staging area; `protects`: the handshake was
     /// for [`PROTECT`](zfold_uffd::Features::PROTECT), too.
@@ -122,52 +147,24 @@ impl Frames {
     /// them (word/W1). Pages that are there already, which they only are if their owner has changed
     /// the mapping, stay as they are.
     pub(super) fn put(&self, to: usize, pages: &[u8], protected: bool) {
-        let (mut at, mut step) = (0, pages.len());
-        while at < pages.len() {
-            let some = &pages[at..pages.len().min(at + step)];
-            let result = match protected {
+        for_all(&(to..to + pages.len()), "cannot bring a page back", |some| {
+            let (to, pages) = (some.start, &pages[some.start - to..some.end - to]);
+            match protected {
                 // SAFETY: as below; `adopt` has registered it for that.
-                true => unsafe { self.uffd.copy_protected(to + at, some, self.wakes) },
+                true => unsafe { self.uffd.copy_protected(to, pages, self.wakes) },
                 // SAFETY: the range is registered, and the caller, in charge of the pages, has
                 // their contents.
-                false => unsafe { self.uffd.copy(to + at, some, self.wakes) },
-            };
-            let Err(Partial { done, error }) = result else {
-                at += some.len();
-                continue;
-            };
-            at += done;
-            match error {
-                Errno::AGAIN => rustix::thread::sched_yield(),
-                Errno::EXIST => at += page_len(),
-                // Its owner has split the mapping, for example by mprotect: no call crosses the
-                // border.
-                Errno::NOENT if some.len() > page_len() => step = page_len(),
-                Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
-                _ => die(
-                    "cannot bring a page back",
-                    "its mapping was changed by munmap, mmap or mremap",
-                ),
+                false => unsafe { self.uffd.copy(to, pages, self.wakes) },
             }
-        }
+        });
     }
 
     /// Allows writes to pages, and wakes the threads that wait for that. The caller is in charge of
     /// them.
     pub(super) fn allow_writes(&self, pages: &Range<usize>) {
-        let (mut at, mut step) = (pages.start, pages.len());
-        while at < pages.end {
-            let some = at..pages.end.min(at + step);
-            match self.uffd.protect(&some, false) {
-                Ok(()) => at = some.end,
-                Err(Errno::AGAIN) => rustix::thread::sched_yield(),
-                // Its owner has split the mapping.
-                Err(_) if some.len() > page_len() => step = page_len(),
-                Err(_) => {
-                    die("cannot allow a write", "its mapping was changed by munmap, mmap or mremap")
-                }
-            }
-        }
+        for_all(pages, "cannot allow a write", |some| {
+            self.uffd.protect(some, false).map_err(|error| Partial { done: 0, error })
+        });
     }
 
     /// Drops pages in their places, which the caller is in charge of and which are

@@ -148,11 +148,9 @@ impl Heap {
         if !self.is_here() {
             return Err(RegionError::Elsewhere);
         }
+        let align = if len <= whole() - ALIGN { ALIGN } else { page_len() };
         let too_long = RegionError::NoCapacity { bytes: len };
-        let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or(too_long)?;
-        let align = if len < whole() { ALIGN } else { page_len() };
-        let too_long = RegionError::NoCapacity { bytes: len };
-        let len = len.checked_next_multiple_of(align).ok_or(too_long)?;
+        let len = len.max(1).checked_next_multiple_of(align).ok_or(too_long)?;
         let mut arenas = self.shared.arenas.lock();
         let start = match arenas.iter_mut().find_map(|arena| arena.take(len, align)) {
             Some(start) => start,

@@ -62,14 +62,12 @@ impl Steps {
 
     /// Returns those up to the first that is not one of `keys`.
     pub(super) fn within(self, keys: &Range<u32>) -> Self {
-        let left = match self.step {
-            _ if !keys.contains(&self.from) => 0,
-            0.. => keys.end - 1 - self.from,
-            _ => self.from - keys.start,
-        };
+        if !keys.contains(&self.from) {
+            return Self { count: 0, ..self };
+        }
+        let left = if self.step < 0 { self.from - keys.start } else { keys.end - 1 - self.from };
         let most = left / u32::from(self.step.unsigned_abs().max(1)) + 1;
-        let count = if keys.contains(&self.from) { most.min(self.count.into()) as u16 } else { 0 };
-        Self { count, ..self }
+        Self { count: most.min(self.count.into()) as u16, ..self }
     }
 
     /// Whether a touch of `key` continues the sequence whose last touch brought these, which it

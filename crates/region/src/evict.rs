@@ -319,9 +319,8 @@ impl Core {
                 key += 1;
             }
             if first < key {
-                let at = |key: u32| (key - space.keys().start) as usize;
                 if drop_pages {
-                    space.drop_pages(at(first)..at(key));
+                    space.drop_pages(first..key);
                 }
                 for key in first..key {
                     self.count_out(key);

@@ -54,12 +54,12 @@ impl Space {
         self.writes.touched(key, ahead_max()).within(&self.keys())
     }
 
-    /// Drops the contents of pages, counted from the region's first; the caller is in charge of
-    /// them.
-    pub(super) fn drop_pages(&self, pages: Range<usize>) {
+    /// Drops the contents of pages, which the caller is in charge of.
+    pub(super) fn drop_pages(&self, keys: Range<u32>) {
+        let at = |key: u32| (key - self.first) as usize;
         // SAFETY: word/W1: a thread that touches one of them waits until the caller is done; the
         // region's owner has discarded the contents.
-        unsafe { self.map.drop_pages(pages) };
+        unsafe { self.map.drop_pages(at(keys.start)..at(keys.end)) };
     }
 
     pub(super) fn range(&self) -> Range<usize> {

@@ -93,13 +93,15 @@ fn main() {
 
 fn at_random(what: &str, region: &mut Region, mut touch: impl FnMut(&mut [u8])) {
     let (before, begun) = (region.stats(), Instant::now());
+    let used = clock(ClockId::ProcessCPUTime);
     let bytes = region.as_mut_slice::<u8>();
     (0..TOUCHES).for_each(|_| touch(bytes));
-    let (took, stats) = (begun.elapsed(), region.stats());
-    let faults = stats.faults_total - before.faults_total;
+    let (took, used) = (begun.elapsed(), clock(ClockId::ProcessCPUTime) - used);
+    let faults = region.stats().faults_total - before.faults_total;
     println!(
-        "random {what}: {:.2} us a touch ({faults} faults)",
-        took.as_secs_f64() * 1e6 / TOUCHES as f64
+        "random {what}: {:.2} us a touch, {:.2} s of processors ({faults} faults)",
+        took.as_secs_f64() * 1e6 / TOUCHES as f64,
+        used.as_secs_f64()
     );
 }
 

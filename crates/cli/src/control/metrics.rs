@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use zfold_figures::{Figures, Kind};
+use zfold_figures::{Doc, Figures, Kind};
 
 use super::service::{Messages, Stream, Terms};
 
@@ -20,23 +20,32 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Answers a client's request.
 pub(crate) fn answer(stream: &mut dyn Stream, text: &dyn Fn() -> String) {
     let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX, TERMS);
-    let (status, body) = match requests.next() {
-        Ok(Some(request)) => match wants_metrics(&request) {
-            Ok(()) => ("200 OK", text()),
-            Err(status) => (status, "only GET /metrics is served\n".to_owned()),
-        },
+    let reply = match requests.next() {
+        Ok(Some(request)) => reply(&request, text),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            ("431 Request Header Fields Too Large", "at most 8 KiB\n".to_owned())
+            response("431 Request Header Fields Too Large", "at most 8 KiB\n")
         }
         _ => return,
     };
+    // A client that has left misses nothing that could be said elsewhere.
+    let _ = requests.answer(&reply);
+}
+
+/// Returns the reply to a request that begins with this line.
+pub(super) fn reply(request: &[u8], text: &dyn Fn() -> String) -> Vec<u8> {
+    match wants_metrics(request) {
+        Ok(()) => response("200 OK", &text()),
+        Err(status) => response(status, "only GET /metrics is served\n"),
+    }
+}
+
+fn response(status: &str, body: &str) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
         body.len()
     );
-    // A client that has left misses nothing that could be said elsewhere.
-    let _ = requests.answer((head + &body).as_bytes());
+    (head + body).into_bytes()
 }
 
 /// Checks the first line of a request; the status if it is another one.
@@ -94,6 +103,16 @@ impl Text {
         }
     }
 
+    /// Adds the figures that a run's state has, as those of the run with this number.
+    pub(crate) fn of_run<F: Figures>(&mut self, pid: &str, of: &F) {
+        for figure in F::ALL {
+            let Some(field) = figure.field(Doc::State) else { continue };
+            let name = format!("run_{}", field.name);
+            self.begin(&name, figure.kind, figure.meaning);
+            self.value_of(&name, ("pid", pid), (figure.of)(of));
+        }
+    }
+
     /// Returns the text.
     pub(crate) fn end(self) -> String {
         self.0
@@ -123,6 +142,19 @@ pub(crate) mod tests {
         let stems = types.iter().map(|(name, _)| name.trim_end_matches("_total"));
         assert_eq!(stems.collect::<BTreeSet<_>>().len(), types.len());
         types.into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn figures_of_a_run_are_distinct_have_its_number_and_counters_end_in_total() {
+        let mut text = Text::new("1");
+        text.of_run("7", &zfold_run::Figures { faults_total: 3, ..Default::default() });
+        text.of_run("7", &zfold_run::Touched::default());
+        let text = text.end();
+        for name in names(&text).into_iter().filter(|name| *name != "build_info") {
+            assert!(text.contains(&format!("\nzfold_{name}{{pid=\"7\"}} ")), "{name}: {text}");
+        }
+        assert!(text.contains("\nzfold_run_faults_total{pid=\"7\"} 3\n"), "{text}");
+        assert!(text.contains("\nzfold_run_touched_1min_bytes{pid=\"7\"} 0\n"), "{text}");
     }
 
     /// Whatever the name, it is a value between quotes, in one line.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::metrics;
 use super::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes.
@@ -61,15 +62,26 @@ impl From<Result<Value, String>> for Reply {
 /// Carries out a request; returns what it found, and whether the server is to end.
 type Execute<'a> = &'a dyn Fn(Request) -> Result<(Value, bool), String>;
 
+/// Returns metrics, for clients that ask for them by HTTP.
+type Metrics<'a> = &'a dyn Fn() -> String;
+
 /// Answers a client until it leaves, takes too long or sends too much; returns whether the request
 /// was to end the server; it has then been answered.
 #[must_use]
-pub(crate) fn answer(stream: &mut dyn Stream, execute: Execute<'_>) -> bool {
+pub(crate) fn answer(
+    stream: &mut dyn Stream,
+    execute: Execute<'_>,
+    metrics: Option<Metrics<'_>>,
+) -> bool {
     let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX, TERMS);
     loop {
-        let (reply, end) = match requests.next() {
-            Ok(Some(line)) => respond(&line, execute),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+        let (reply, end) = match (requests.next(), metrics) {
+            (Ok(Some(line)), Some(metrics)) if line.starts_with(b"GET ") => {
+                let _ = requests.answer(&metrics::reply(&line, metrics));
+                return false;
+            }
+            (Ok(Some(line)), _) => respond(&line, execute),
+            (Err(error), _) if error.kind() == std::io::ErrorKind::InvalidData => {
                 let told = "the request is longer than 64 KiB: send less at a time".to_owned();
                 let _ = requests.answer(&line_of(&Reply::from(Err(told))));
                 return false;

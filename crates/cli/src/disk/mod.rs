@@ -150,7 +150,7 @@ fn open_side_services(
     let mut services = Vec::new();
     let shared = Arc::clone(server);
     let control = Service::start(sockets.control.into_parts(), protocol::TERMS, move |stream| {
-        if protocol::answer(stream, &|request| shared.answer(request)) {
+        if protocol::answer(stream, &|request| shared.answer(request), None) {
             // The main thread may be about to end already.
             let _ = events.send(Event::Stop);
         }

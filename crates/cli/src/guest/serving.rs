@@ -235,7 +235,7 @@ fn open_services(
     let asked = Arc::clone(served);
     let control = sockets.next().map(|control| {
         Service::start((control, None), protocol::TERMS, move |stream| {
-            if protocol::answer(stream, &|request| asked.answer(&request)) {
+            if protocol::answer(stream, &|request| asked.answer(&request), None) {
                 // The main thread may be about to end already.
                 let _ = events.send(Event::Stop);
             }

@@ -11,6 +11,7 @@ use zfold_store::{CodecError, CodecSpec};
 
 use super::plan::RunPlan;
 use crate::args::Limit;
+use crate::control::metrics::Text;
 use crate::control::protocol::{self, Request};
 use crate::control::runtime;
 use crate::control::service::Service;
@@ -38,7 +39,8 @@ pub(super) fn serve(
     let steered = Steered { control, front, command, codecs, group, far };
     Service::start(listener.into_parts(), protocol::TERMS, move |stream| {
         // No request ends a run.
-        let _ = protocol::answer(stream, &|request| Ok((steered.answer(&request)?, false)));
+        let execute = |request| Ok((steered.answer(&request)?, false));
+        let _ = protocol::answer(stream, &execute, Some(&|| steered.metrics()));
     })
     .ok()
 }
@@ -136,6 +138,16 @@ impl Steered {
             group.leave_store();
         }
         self.control.set_store_limit(bytes)
+    }
+
+    fn metrics(&self) -> String {
+        let (state, pid) = (self.control.state(), self.front.to_string());
+        let mut text = Text::new(env!("CARGO_PKG_VERSION"));
+        text.of_run(&pid, &state.figures);
+        if let Some(touched) = &state.touched {
+            text.of_run(&pid, touched);
+        }
+        text.end()
     }
 
     fn state(&self) -> Value {

@@ -1,6 +1,8 @@
 //! A run that is listed, looked at and steered while it goes on.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -37,6 +39,15 @@ fn json(runtime: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// Returns what is answered to a request by HTTP.
+fn by_http(socket: &Path, path: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("connected");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: run\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
 /// Waits until as much is resident as should be after some words to the run.
 fn wait_for_resident(runtime: &Path, pid: &str, word: &str, is_right: impl Fn(u64) -> bool) -> u64 {
     wait_for(|| {
@@ -69,6 +80,12 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     assert!(text(&table.stdout).contains("python3 -c"));
     let table = at(command(&["stat", "--pid", &pid]), runtime.path()).output().expect("it starts");
     assert!(text(&table.stdout).contains("80.00 MiB"), "{}", text(&table.stdout));
+
+    let metrics = by_http(&socket, "/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    let limit = format!("\nzfold_run_limit_bytes{{pid=\"{pid}\"}} {}\n", 80 << 20);
+    assert!(metrics.contains(&limit), "no {limit} in {metrics}");
+    assert!(by_http(&socket, "/").starts_with("HTTP/1.1 404"));
 
     let set = |limit: &str| {
         let word = format!("limit={limit}");

@@ -4,9 +4,10 @@
 //! back, fewer than `n` pages are absent that were evicted after it. Those are counted by the era
 //! of their eviction, a list of ghosts without the list (the stack distance of Mattson et al.,
 //! "Evaluation techniques for storage hierarchies", IBM Systems Journal 1970). Exact for LRU, but
-//! for the length of an era. The policy spares hot pages, so here it is an estimate. Absent pages
-//! that the program gives up are counted as if they were still needed. Nothing is known of lower
-//! limits, since accesses of resident pages are not seen.
+//! for the length of an era, since that keeps under a higher limit all that it keeps under a lower
+//! one. The policy learns what is hot by evicting it, under any limit, so here it is a rough
+//! estimate. Absent pages that the program gives up are counted as if they were still needed.
+//! Nothing is known of lower limits, since accesses of resident pages are not seen.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 

@@ -34,7 +34,7 @@ fn device(variant: u8) -> Disk {
     }
     if variant & 32 != 0 {
         let backing = Arc::new(MemoryBacking::new(64 << 10));
-        options.backing = Some(BackingOptions::new(backing).with_compressed(variant & 64 != 0));
+        options.backing = Some(BackingOptions::new(backing));
     }
     let pool = create("fuzz", &PoolOptions::new(Allocator::Zsmalloc)).expect("a pool");
     let store = Store::new(pool, &options).expect("the options are in range");

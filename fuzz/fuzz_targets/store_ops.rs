@@ -34,8 +34,7 @@ fuzz_target!(|data: &[u8]| {
     if variant & 128 != 0 {
         // From nothing to about what all pages of the model take.
         let memory = MemoryBacking::new(usize::from(backing >> 1) << 14);
-        options.backing =
-            Some(BackingOptions::new(Arc::new(memory)).with_compressed(backing & 1 == 0));
+        options.backing = Some(BackingOptions::new(Arc::new(memory)));
     }
     let Subject { pool, memory } = subject;
     let store = Store::new(pool, &options).expect("the options are in range");

@@ -49,26 +49,19 @@ impl From<CodecKind> for CodecChoice {
     }
 }
 
-/// Where pages that leave memory go.
+/// Where pages that leave memory go, as they lie: compressed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackingOptions {
     /// The file or device.
     pub backing: Arc<dyn Backing>,
-    /// Whether pages are written as they lie, compressed, which takes less of the file and needs
-    /// no codec; else as whole pages.
-    pub compressed: bool,
 }
 
 impl BackingOptions {
-    /// Returns the defaults: pages are written compressed.
+    /// Returns the defaults.
     #[must_use]
     pub fn new(backing: Arc<dyn Backing>) -> Self {
-        Self { backing, compressed: true }
-    }
-
-    builders! {
-        with_compressed => compressed: bool,
+        Self { backing }
     }
 }
 

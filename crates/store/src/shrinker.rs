@@ -218,7 +218,7 @@ mod tests {
     fn filled(change: impl Fn(&mut StoreOptions)) -> Arc<Store> {
         let mut options = StoreOptions::new(10_000, CodecKind::Lz4.into());
         let backing = Arc::new(MemoryBacking::new(8 << 20));
-        options.backing = Some(BackingOptions { backing, compressed: true });
+        options.backing = Some(BackingOptions::new(backing));
         change(&mut options);
         let pool = create("store", &PoolOptions::default()).unwrap();
         let store = Store::new(pool, &options).unwrap();

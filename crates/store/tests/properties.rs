@@ -28,7 +28,7 @@ fn variant(allocator: Allocator, number: u64) -> Store {
     }
     if number & 64 == 0 {
         let backing = Arc::new(MemoryBacking::new(4 << 20));
-        options.backing = Some(BackingOptions::new(backing).with_compressed(number & 128 == 0));
+        options.backing = Some(BackingOptions::new(backing));
     }
     if number & 256 == 0 {
         let strong: CodecSpec = "zstd:9".parse().unwrap();

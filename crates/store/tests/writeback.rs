@@ -18,6 +18,7 @@ use zfold_store::{
     BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreOptions,
 };
 use zfold_testing::Random;
+use zfold_testing::random::noise;
 use zfold_testing::wait::at_once;
 
 fn fill(store: &Store, keys: u64) {
@@ -26,43 +27,46 @@ fn fill(store: &Store, keys: u64) {
     });
 }
 
+/// Fills slots with pages that do not compress.
+fn fill_raw(store: &Store, keys: u64) {
+    (0..keys).for_each(|key| {
+        let _ = store.store(key, &noise(key, 4096)).unwrap();
+    });
+}
+
 #[test]
 fn pages_written_back_leave_memory_and_come_back() {
-    for compressed in [true, false] {
-        let backing = faulty(8 << 20);
-        let store = store_with(&backing, |options| {
-            options.backing.as_mut().unwrap().compressed = compressed;
-        });
-        fill(&store, 1000);
-        let before = store.held_bytes();
-        assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 1000);
-        store.compact();
-        let stats = store.stats();
-        assert!(store.held_bytes() < before / 4, "{before} to {}", store.held_bytes());
-        assert_eq!((stats.stored_pages, stats.backed_pages, stats.pool.objects), (1000, 1000, 0));
-        let per_page = stats.backing_used_bytes / 1000;
-        assert_eq!(per_page > 2048, !compressed, "{per_page} bytes of file a page");
-        for key in 0..1000 {
-            assert!(load(&store, key).unwrap() == good(key), "{key}");
-        }
-        assert_eq!(store.stats().backing_reads_total, 1000);
-        store.check();
-        // Overwritten, dropped and changed in place: the file's room comes back.
-        (0..300).for_each(|key| {
-            let _ = store.store(key, &good(key + 1)).unwrap();
-        });
-        (300..600).for_each(|key| assert!(store.invalidate(key)));
-        (600..1000).for_each(|key| {
-            let _ = store.update(key, |page| page[5] = 1).unwrap();
-        });
-        assert_eq!(store.stats().backing_used_bytes, 0);
-        for key in 600..1000 {
-            let mut expected = good(key);
-            expected[5] = 1;
-            assert!(load(&store, key).unwrap() == expected);
-        }
-        store.check();
+    let backing = faulty(8 << 20);
+    let store = store_with(&backing, |_| {});
+    fill(&store, 1000);
+    let before = store.held_bytes();
+    assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 1000);
+    store.compact();
+    let stats = store.stats();
+    assert!(store.held_bytes() < before / 4, "{before} to {}", store.held_bytes());
+    assert_eq!((stats.stored_pages, stats.backed_pages, stats.pool.objects), (1000, 1000, 0));
+    let per_page = stats.backing_used_bytes / 1000;
+    assert!(per_page <= 2048, "{per_page} bytes of file a page");
+    for key in 0..1000 {
+        assert!(load(&store, key).unwrap() == good(key), "{key}");
     }
+    assert_eq!(store.stats().backing_reads_total, 1000);
+    store.check();
+    // Overwritten, dropped and changed in place: the file's room comes back.
+    (0..300).for_each(|key| {
+        let _ = store.store(key, &good(key + 1)).unwrap();
+    });
+    (300..600).for_each(|key| assert!(store.invalidate(key)));
+    (600..1000).for_each(|key| {
+        let _ = store.update(key, |page| page[5] = 1).unwrap();
+    });
+    assert_eq!(store.stats().backing_used_bytes, 0);
+    for key in 600..1000 {
+        let mut expected = good(key);
+        expected[5] = 1;
+        assert!(load(&store, key).unwrap() == expected);
+    }
+    store.check();
 }
 
 #[test]
@@ -126,10 +130,8 @@ fn the_writeback_limit_counts_down_and_refuses() {
 #[test]
 fn pages_written_before_an_error_count_against_the_writeback_limit() {
     let backing = faulty(4 * 4096);
-    let store = store_with(&backing, |options| {
-        options.backing.as_mut().unwrap().compressed = false;
-    });
-    fill(&store, 7);
+    let store = store_with(&backing, |_| {});
+    fill_raw(&store, 7);
     // The file has two holes, of a page each, for three pages.
     store.writeback(&Selection::from(0..4), None).unwrap();
     assert!(store.invalidate(0) && store.invalidate(2));
@@ -386,11 +388,11 @@ fn the_room_on_a_file_comes_back_when_the_store_goes() {
     let path = folder.path().join("cold");
     let backing = FileBacking::open(&path, &FileOptions::new().with_len(Some(8 << 20))).unwrap();
     let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
-    options.backing = Some(BackingOptions::new(Arc::new(backing)).with_compressed(false));
+    options.backing = Some(BackingOptions::new(Arc::new(backing)));
     let pool = create("store", &PoolOptions::default()).unwrap();
     let store = Store::new(pool, &options).unwrap();
     drop(options);
-    fill(&store, 500);
+    fill_raw(&store, 500);
     assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 500);
     store.sync().unwrap();
     let held = std::fs::metadata(&path).unwrap().blocks();

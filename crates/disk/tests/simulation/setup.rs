@@ -101,7 +101,6 @@ pub(crate) struct Setup {
     pub(crate) deduplicate: bool,
     pub(crate) key_header: bool,
     pub(crate) reject: bool,
-    pub(crate) compressed: bool,
     pub(crate) backing_bytes: usize,
     /// Per mille of calls with an error that is told.
     pub(crate) honest: u16,
@@ -121,7 +120,6 @@ impl Setup {
             deduplicate,
             key_header: !deduplicate && rng.once_in(4),
             reject: rng.once_in(6),
-            compressed: rng.once_in(2),
             backing_bytes: rng.pick(&[32 << 10, 128 << 10, 1 << 20]),
             honest: rng.pick(&[0, 30, 150]),
             lying: rng.pick(&[0, 0, 20]),
@@ -143,7 +141,7 @@ impl Setup {
             let strong: CodecSpec = "zstd:3".parse().unwrap();
             options.recompression = vec![strong.into()];
         }
-        options.backing = Some(BackingOptions::new(backing).with_compressed(self.compressed));
+        options.backing = Some(BackingOptions::new(backing));
         Store::new(zfold_pool::create("simulated", &pool).unwrap(), &options).unwrap()
     }
 

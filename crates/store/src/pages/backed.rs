@@ -122,11 +122,6 @@ impl Backed {
         }
     }
 
-    /// Returns whether pages are written as they lie.
-    pub(crate) fn compressed(&self) -> bool {
-        self.options.compressed
-    }
-
     /// Returns how many units `len` bytes take.
     pub(crate) fn units(&self, len: usize) -> u32 {
         len.div_ceil(self.unit) as u32

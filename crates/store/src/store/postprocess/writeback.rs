@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::choose::{Candidate, Scan};
 use super::rounds::{Processed, Processing};
 use super::selection::Selection;
-use crate::entry::{Entry, Flag, Kind, Place, State};
+use crate::entry::{Entry, Flag, Place, State};
 use crate::error::ProcessError;
 use crate::pages::backed::{Backed, checksum};
 use crate::store::Store;
@@ -14,8 +14,6 @@ use crate::store::Store;
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
     candidate: Candidate,
-    /// Its future entry, except for the place.
-    state: State,
     /// Offset and length in the batch's buffer; the offset is a whole number of units.
     offset: usize,
     len: usize,
@@ -86,39 +84,12 @@ impl Store {
             let Some(candidate) = self.choose(key, scan.selection, &mut work.buffer) else {
                 continue;
             };
-            if let Some(state) = self.form_on_file(backed, candidate, offset, &mut work.buffer) {
-                let len = work.buffer.len() - offset;
-                chosen.push(Chosen { candidate, state, offset, len });
-            } else {
-                self.unmark(&candidate, |state| state);
-                work.buffer.truncate(offset);
-            }
+            let len = work.buffer.len() - offset;
+            chosen.push(Chosen { candidate, offset, len });
             let whole = work.buffer.len().next_multiple_of(backed.unit_bytes());
             work.buffer.resize(whole, 0);
         }
         chosen
-    }
-
-    /// Turns the bytes from `offset` on into what the file keeps; returns what the entry will
-    /// say. `None` if the page is damaged.
-    fn form_on_file(
-        &self,
-        backed: &Backed,
-        candidate: Candidate,
-        offset: usize,
-        buffer: &mut Vec<u8>,
-    ) -> Option<State> {
-        let state = candidate.entry.state;
-        if backed.compressed() || state.kind() == Kind::Raw {
-            let form = State::new(state.kind(), state.len(), state.priority());
-            return Some(form.set(Flag::Incompressible, state.has(Flag::Incompressible)));
-        }
-        let mut page = self.pages.contexts.take_page();
-        let decoded = self.pages.decode(None, candidate.key, state, &buffer[offset..], &mut page);
-        buffer.truncate(offset);
-        buffer.extend_from_slice(&page);
-        self.pages.contexts.put_page(page);
-        decoded.ok().map(|()| State::new(Kind::Raw, self.pages.len, 0))
     }
 
     /// Writes what was chosen, in as few writes as there are free runs, swaps the entries and
@@ -177,7 +148,10 @@ impl Store {
             return false;
         };
         let place = Place { unit, checksum: checksum(key, bytes) };
-        let state = page.state.with(Flag::Backed);
+        // Marks and times are those of a page in memory.
+        let of = page.candidate.entry.state;
+        let form = State::new(of.kind(), of.len(), of.priority()).with(Flag::Backed);
+        let state = form.set(Flag::Incompressible, of.has(Flag::Incompressible));
         let share = self.share();
         self.swap_form(slot, Entry { state, value: place.value() }, share);
         share.backing_writes_total.add(1);

@@ -118,7 +118,7 @@ impl<'a> Restore<'a> {
                 return Ok(());
             }
             Kind::Raw if record.kept.len() == self.page.len() => {
-                // A page that lay on a backing file as it is may compress all the same.
+                // Another codec, or one of another level, may compress it all the same.
                 match self.store.store(key, record.kept) {
                     Err(StoreError::Incompressible) => State::new(Kind::Raw, record.kept.len(), 0),
                     stored => {

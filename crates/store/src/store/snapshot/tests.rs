@@ -35,7 +35,7 @@ fn load(store: &Store, key: u64) -> Option<Vec<u8>> {
 fn filled() -> Store {
     let store = store(|options| {
         let backing = Arc::new(MemoryBacking::new(1 << 20));
-        options.backing = Some(BackingOptions { backing, compressed: true });
+        options.backing = Some(BackingOptions::new(backing));
     });
     (0..200).for_each(|key| {
         let _ = store.store(key * 3, &page(key as u32, 4096)).unwrap();
@@ -277,7 +277,7 @@ fn with_page_5_backed() -> (Store, Arc<FaultyBacking<MemoryBacking>>) {
     let backing = Arc::new(FaultyBacking::new(MemoryBacking::new(1 << 20), Faults::default(), 1));
     let store = store(|options| {
         let backing = Arc::clone(&backing) as Arc<dyn crate::backing::Backing>;
-        options.backing = Some(BackingOptions { backing, compressed: true });
+        options.backing = Some(BackingOptions::new(backing));
     });
     (0..20).for_each(|key| {
         let _ = store.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();
@@ -331,32 +331,6 @@ fn a_snapshot_with_lost_pages_leaves_the_file_before_alone() {
     assert_eq!(restored.restore_from(saved).unwrap().lost_pages, 1);
     assert!(load(&restored, 6) == Some(page(1, 4096)));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
-}
-
-/// A backing file of whole pages holds pages that compress, and a store with key headers has no
-/// room for a whole page beside its header: what it has saved it could not restore.
-#[test]
-fn whole_pages_of_a_backing_file_are_compressed_again() {
-    for key_header in [false, true] {
-        let make = || {
-            store(|options| {
-                options.key_header = key_header;
-                let backing = Arc::new(MemoryBacking::new(1 << 20));
-                options.backing = Some(BackingOptions { backing, compressed: false });
-            })
-        };
-        let original = make();
-        (0..100).for_each(|key| {
-            let _ = original.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();
-        });
-        let in_memory = original.stats().pool.payload_bytes;
-        assert_eq!(original.writeback(&Selection::All, None).unwrap().pages, 100);
-        let restored = make();
-        restored.restore(&mut &saved(&original)[..]).unwrap();
-        (0..100).for_each(|key| assert!(load(&restored, key) == load(&original, key), "{key}"));
-        assert_eq!(restored.stats().pool.payload_bytes, in_memory, "as small as before");
-        restored.check();
-    }
 }
 
 /// A store that refuses incompressible pages takes one that compresses to its own length, and

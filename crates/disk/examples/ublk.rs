@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::Read;
 use std::sync::Arc;
 
-use zfold_disk::ublk::{UblkFrontend, UblkOptions};
+use zfold_disk::ublk::UblkFrontend;
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let store = Store::new(pool, &StoreOptions::new(size / 4096, CodecKind::Lz4.into()))?;
     let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     let disk = Arc::new(Disk::new(Arc::new(store), &options)?);
-    let frontend = UblkFrontend::add(disk.clone(), UblkOptions::default())?;
+    let frontend = UblkFrontend::add(disk.clone())?;
     println!("serving {}", frontend.path().display());
     std::io::stdin().read_to_end(&mut Vec::new())?;
     drop(frontend);

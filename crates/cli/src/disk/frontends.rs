@@ -115,9 +115,9 @@ impl Frontends {
 
     #[cfg(feature = "ublk")]
     fn open_ublk(&mut self, device: &Device) -> Result<(), Failure> {
-        use zfold_disk::ublk::{UblkFrontend, UblkOptions};
+        use zfold_disk::ublk::UblkFrontend;
         let name = &device.made.name;
-        let frontend = UblkFrontend::add(Arc::clone(&device.disk), UblkOptions::default())
+        let frontend = UblkFrontend::add(Arc::clone(&device.disk))
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         self.addresses.push((name.clone(), frontend.path().display().to_string()));
         self.blocks.lock().push(frontend);

@@ -23,14 +23,15 @@ use libublk::{BufDesc, UblkFlags, UblkIORes, sys};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use thiserror::Error;
-use zfold_pool::builders;
 
 use crate::disk::{Disk, Holes};
 use crate::error::IoError;
 
 const CONTROL: &str = "/dev/ublk-control";
+/// A queue for each CPU, up to this many, each with a thread.
 const QUEUES_MAX: u16 = 64;
-const DEPTH_MAX: u16 = 1024;
+/// Requests of a queue; each may use [`REQUEST_MAX`] bytes for as long as the device lives.
+const DEPTH: u16 = 64;
 /// Bytes of the largest request, for which each slot of each queue keeps a buffer.
 const REQUEST_MAX: u32 = 256 << 10;
 /// Bytes of the largest range to discard or zero.
@@ -39,35 +40,6 @@ const RANGE_MAX: u32 = 1 << 30;
 const SECTOR: u32 = 512;
 /// The operation within the word that holds its flags too.
 const OPERATION: u32 = 0xFF;
-
-/// How the device is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct UblkOptions {
-    /// The N of `/dev/ublkbN`; `None` for the first that is free.
-    pub id: Option<u16>,
-    /// Queues, 1 to 64, each with a thread.
-    pub queues: u16,
-    /// Requests a queue holds, 1 to 1024. Each may use 256 KiB for as long as the device lives.
-    pub depth: u16,
-}
-
-impl Default for UblkOptions {
-    /// The first free number, and a queue of 64 requests for each CPU.
-    fn default() -> Self {
-        let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let queues = u16::try_from(cpus).unwrap_or(QUEUES_MAX).min(QUEUES_MAX);
-        Self { id: None, queues, depth: 64 }
-    }
-}
-
-impl UblkOptions {
-    builders! {
-        with_id => id: impl Into<Option<u16>>,
-        with_queues => queues: u16,
-        with_depth => depth: u16,
-    }
-}
 
 /// Why there is no device.
 #[derive(Debug, Error)]
@@ -79,12 +51,6 @@ pub enum UblkError {
     /// The driver may not be opened.
     #[error("no permission to open {CONTROL} (run as root)")]
     Denied,
-    /// The number of queues is not from 1 to 64, or their depth not from 1 to 1024.
-    #[error("a device has 1 to {QUEUES_MAX} queues of 1 to {DEPTH_MAX} requests")]
-    Options,
-    /// There is a device of that number.
-    #[error("/dev/ublkb{0} exists (choose another number)")]
-    InUse(u16),
     /// The driver refused.
     #[error("the ublk driver refused the device: {0:?}")]
     Driver(#[source] libublk::UblkError),
@@ -102,10 +68,10 @@ pub enum UblkError {
 /// ```no_run
 /// use std::sync::Arc;
 /// use zfold_disk::Disk;
-/// use zfold_disk::ublk::{UblkFrontend, UblkOptions};
+/// use zfold_disk::ublk::UblkFrontend;
 ///
 /// # fn serve(disk: Arc<Disk>) -> Result<(), Box<dyn std::error::Error>> {
-/// let frontend = UblkFrontend::add(disk, UblkOptions::default())?;
+/// let frontend = UblkFrontend::add(disk)?;
 /// println!("mkfs.ext4 {}", frontend.path().display());
 /// # Ok(())
 /// # }
@@ -122,29 +88,21 @@ pub struct UblkFrontend {
 type Ready = Result<(u16, PathBuf), libublk::UblkError>;
 
 impl UblkFrontend {
-    /// Adds a block device over `disk` and serves it.
+    /// Adds a block device over `disk`, with the first number that is free, and serves it.
     ///
     /// # Errors
     /// [`UblkError`]; there is no device then.
-    pub fn add(disk: Arc<Disk>, options: UblkOptions) -> Result<Self, UblkError> {
-        let UblkOptions { id, queues, depth } = options;
-        if !(1..=QUEUES_MAX).contains(&queues) || !(1..=DEPTH_MAX).contains(&depth) {
-            return Err(UblkError::Options);
-        }
+    pub fn add(disk: Arc<Disk>) -> Result<Self, UblkError> {
         match rustix::fs::access(CONTROL, Access::READ_OK | Access::WRITE_OK) {
             Ok(()) => {}
             Err(Errno::ACCESS | Errno::PERM) => return Err(UblkError::Denied),
             Err(_) => return Err(UblkError::NoDriver),
         }
-        let in_use = |id: &u16| Path::new(&format!("/dev/ublkc{id}")).exists();
-        if let Some(id) = id.filter(in_use) {
-            return Err(UblkError::InUse(id));
-        }
         let (ready, is_ready): (_, Receiver<Ready>) = sync_channel(1);
         // The library ties a device to the thread that made it.
         let server = thread::Builder::new()
             .name("zfold-ublk".into())
-            .spawn(move || serve(&disk, options, ready))
+            .spawn(move || serve(&disk, ready))
             .map_err(UblkError::Start)?;
         // A thread that panicked says nothing.
         let gone = || Err(libublk::UblkError::QueueIsDown);
@@ -179,13 +137,14 @@ impl Drop for UblkFrontend {
 }
 
 /// Makes the device and stays until it is gone.
-fn serve(disk: &Arc<Disk>, options: UblkOptions, ready: SyncSender<Ready>) {
+fn serve(disk: &Arc<Disk>, ready: SyncSender<Ready>) {
+    let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let _user = disk.attach("it is a block device of this system");
     let control = UblkCtrlBuilder::default()
         .name("zfold")
-        .id(options.id.map_or(-1, i32::from))
-        .nr_queues(options.queues)
-        .depth(options.depth)
+        .id(-1)
+        .nr_queues(cpus.min(QUEUES_MAX.into()) as u16)
+        .depth(DEPTH)
         .io_buf_bytes(REQUEST_MAX)
         .dev_flags(UblkFlags::UBLK_DEV_F_ADD_DEV)
         .build();
@@ -428,14 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn options_and_a_missing_driver_are_reported() {
-        let add = |options| UblkFrontend::add(disk(false), options);
-        for (queues, depth) in [(0, 1), (65, 1), (1, 0), (1, 1025)] {
-            let options = UblkOptions::default().with_queues(queues).with_depth(depth);
-            assert!(matches!(add(options), Err(UblkError::Options)));
-        }
+    fn a_missing_driver_is_reported() {
         zfold_testing::needs!(!Path::new(CONTROL).exists(), "there is a driver");
-        let error = add(UblkOptions::default()).unwrap_err();
+        let error = UblkFrontend::add(disk(false)).unwrap_err();
         assert!(error.to_string().contains("modprobe ublk_drv"), "{error}");
     }
 }

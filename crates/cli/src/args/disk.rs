@@ -42,7 +42,7 @@ Examples:
     zfold disk --config /etc/zfold.toml
 
 While it runs, zfold stat shows its statistics and zfold ctl changes its settings. SIGTERM and
-SIGINT shut it down cleanly, a second signal at once; SIGHUP rereads the configuration file.
+SIGINT shut it down cleanly, a second signal at once.
 
 Exit status: 0 done, 1 failed, 2 wrong usage; with --run the status of the command.";
 

@@ -16,13 +16,13 @@ use zfold_store::snapshot::SnapshotError;
 use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions};
 
 use super::label::Label;
-use super::plan::{DevicePlan, Made};
+use super::plan::DevicePlan;
 use super::snapshot::SnapshotPlace;
 use crate::settings::{Knobs, Setting};
 use crate::shared::backing;
 use crate::shared::exit::{Failure, remark};
 use crate::shared::far_watch::{self, FarWatch};
-use crate::shared::size::{PAGE_LEN, format_size};
+use crate::shared::size::{PAGE_LEN, Size, format_size};
 
 /// Longest dictionary in bytes.
 const DICTIONARY_LEN_MAX: u64 = 1 << 20;
@@ -33,7 +33,7 @@ const SHRINKER_INTERVAL: Duration = Duration::from_secs(1);
 /// A device that is served.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) made: Made,
+    pub(crate) plan: DevicePlan,
     pub(crate) disk: Arc<Disk>,
     shrinker: Shrinker,
     /// The backing, if it is on other machines.
@@ -48,19 +48,19 @@ impl Device {
     /// # Errors
     /// What cannot be had, and the remedy.
     pub(crate) fn new(plan: &DevicePlan) -> Result<Self, Failure> {
-        let DevicePlan { made, size, limit_bytes, .. } = plan;
-        let name = &made.name;
+        let DevicePlan { settings, name, .. } = plan;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         // Long zspages: their classes waste less, and a device fills many of each.
-        let pool = PoolOptions::new(made.allocator)
+        let pool = PoolOptions::new(plan.allocator)
             .with_rules(KernelRules { chain: 16, ..KernelRules::default() });
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
-        let (options, far) = store_options(made, *size, *limit_bytes)?;
+        let (options, far) = store_options(plan)?;
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
         let mut tunables = store.tunables();
-        tunables.writeback_limit_pages = plan.writeback_limit_pages;
+        let pages = |limit: Size| limit.0.div_ceil(PAGE_LEN);
+        tunables.writeback_limit_pages = settings.writeback_limit.map(pages);
         store.tune(&tunables).map_err(|error| failure(&error))?;
-        if let Some(limit) = *limit_bytes
+        if let Some(limit) = options.limit_bytes
             && store.held_bytes() >= limit
         {
             return Err(failure(&format_args!(
@@ -70,24 +70,24 @@ impl Device {
                 format_size(limit),
             )));
         }
-        load(made, *size, &store)?;
-        if let Some(place) = &made.save {
+        load(plan, &store)?;
+        if let Some(place) = &plan.save {
             place.try_save().map_err(|error| {
                 failure(&format_args!(
                     "cannot save to {place}: {error}; give --save a file name or s3://BUCKET/KEY"
                 ))
             })?;
         }
-        let (size, sector, read_only) = (*size, made.sector, made.read_only);
+        let (size, sector, read_only) = (plan.size, plan.sector, settings.read_only);
         let options = DiskOptions::new(size).with_sector(sector).with_read_only(read_only);
         let store = Arc::new(store);
         let disk = Disk::new(Arc::clone(&store), &options).map_err(|error| failure(&error))?;
         let shrinker = ShrinkerOptions::default()
             .with_interval(SHRINKER_INTERVAL)
-            .with_idle_after(plan.idle_after)
+            .with_idle_after(settings.idle_after.map(|after| after.0))
             .with_pressure(Some(Box::new(SystemPressure::new()) as _));
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
-        shrinker.enable(plan.shrinker);
+        shrinker.enable(settings.shrinker);
         let watch = far.clone().map(|far| {
             let name = name.clone();
             FarWatch::start(far, far_watch::of_a_disk(), move |line| {
@@ -95,7 +95,7 @@ impl Device {
             })
         });
         let watch = watch.transpose().map_err(|error| failure(&error))?;
-        Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker, far, _watch: watch })
+        Ok(Self { plan: plan.clone(), disk: Arc::new(disk), shrinker, far, _watch: watch })
     }
 
     /// Returns the store.
@@ -120,10 +120,10 @@ impl Device {
         let before = self.knobs();
         let mut knobs = before.clone();
         settings.iter().for_each(|setting| setting.apply(&mut knobs));
-        if knobs.idle_after.is_some() && !self.made.can_age() {
+        if knobs.idle_after.is_some() && !self.plan.can_age() {
             return Err(format!(
                 "{} has nowhere to put idle pages: start it with --backing or --recompress",
-                self.made.name
+                self.plan.name
             ));
         }
         self.store().tune(&knobs.store).map_err(|error| error.to_string())?;
@@ -143,8 +143,8 @@ impl Device {
     pub(crate) fn settings(&self) -> Value {
         let mut shown = json!({
             "disksize": self.disk.size(),
-            "comp_algorithm": self.made.codec.to_string(),
-            "recomp_algorithm": list(&self.made.recompress),
+            "comp_algorithm": self.plan.codec.to_string(),
+            "recomp_algorithm": list(&self.plan.settings.recompress),
         });
         for (name, value) in self.knobs().shown() {
             shown[name] = value.into();
@@ -160,10 +160,10 @@ impl Device {
         self.disk.grow(size).map_err(|error| match error {
             zfold_disk::OpenError::TooLarge { max, .. } => format!(
                 "{} can grow to {} at most: restart it with a larger --max-size",
-                self.made.name,
+                self.plan.name,
                 format_size(max)
             ),
-            error => format!("{}: {error}", self.made.name),
+            error => format!("{}: {error}", self.plan.name),
         })
     }
 
@@ -172,7 +172,7 @@ impl Device {
     /// # Errors
     /// Why it could not be written; a file of before stays as it was.
     pub(crate) fn save(&self) -> Result<(), String> {
-        self.made.save.as_ref().map_or(Ok(()), |place| self.save_to(place).map(drop))
+        self.plan.save.as_ref().map_or(Ok(()), |place| self.save_to(place).map(drop))
     }
 
     /// Writes a snapshot to `place`; returns what it holds.
@@ -189,27 +189,24 @@ impl Device {
                     "; save again when that is mended (zfold ctl save)"
                 }
             };
-            format!("cannot save {} to {place}: {error}{remedy}", self.made.name)
+            format!("cannot save {} to {place}: {error}{remedy}", self.plan.name)
         })
     }
 }
 
 /// Returns the options of the store of a device, and its backing if that is on other machines.
-fn store_options(
-    made: &Made,
-    size: u64,
-    limit_bytes: Option<u64>,
-) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
-    let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
+fn store_options(plan: &DevicePlan) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
+    let settings = &plan.settings;
+    let dictionary = settings.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
-    let open = |plan| backing::open(plan, size);
-    let opened = made.backing.as_ref().map(open).transpose()?;
+    let open = |backing| backing::open(backing, plan.size);
+    let opened = plan.backing.as_ref().map(open).transpose()?;
     let (backing, far) = opened.map(|opened| (opened.options, opened.far)).unzip();
-    let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
-    options.recompression = made.recompress.iter().map(choice).collect();
+    let mut options = StoreOptions::new(plan.max_size.div_ceil(PAGE_LEN), plan.codec);
+    options.recompression = settings.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;
-    options.deduplicate = made.dedup;
-    options.limit_bytes = limit_bytes;
+    options.deduplicate = settings.dedup;
+    options.limit_bytes = settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0);
     options.backing = backing;
     Ok((options, far.flatten()))
 }
@@ -232,10 +229,10 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
 }
 
 /// Fills the store from the snapshot that the plan names.
-fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
-    let (name, Some(place)) = (&made.name, &made.load) else { return Ok(()) };
+fn load(plan: &DevicePlan, store: &Store) -> Result<(), Failure> {
+    let (name, size, Some(place)) = (&plan.name, plan.size, &plan.load) else { return Ok(()) };
     let failure = |error: &dyn std::fmt::Display| place.not_loaded(name, error);
-    if made.load == made.save && !place.exists().map_err(|error| failure(&error))? {
+    if plan.load == plan.save && !place.exists().map_err(|error| failure(&error))? {
         remark(&format!("{name} starts empty: {place} does not exist yet"));
         return Ok(());
     }

@@ -55,10 +55,10 @@ impl Frontends {
         };
         let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
         let mut listeners = Listener::from_systemd().map_err(|error| failure(&error))?;
-        for address in &plan.nbd {
+        for address in &plan.server.nbd {
             listeners.push(Listener::bind(address).map_err(|error| failure(&error))?);
         }
-        let others = devices.iter().any(|device| device.made.has_frontend());
+        let others = devices.iter().any(|device| device.plan.has_frontend());
         if listeners.is_empty() && !others {
             let address = Address::Unix(runtime::nbd_path()?);
             listeners.push(Listener::bind(&address).map_err(|error| failure(&error))?);
@@ -80,7 +80,7 @@ impl Frontends {
     ) -> Result<(), Failure> {
         let uri = listener.uri(plan.tls.as_ref().is_some_and(|tls| tls.required));
         for (index, device) in devices.iter().enumerate() {
-            let name = &device.made.name;
+            let name = &device.plan.name;
             self.addresses.push((name.clone(), uri_of(&uri, name, index == 0)));
         }
         if let Listener::Unix(socket, _) = &listener
@@ -94,20 +94,20 @@ impl Frontends {
 
     /// Opens the frontends that a device has for itself.
     fn open_own(&mut self, device: &Device) -> Result<(), Failure> {
-        let (made, disk) = (&device.made, || Arc::clone(&device.disk));
+        let (plan, disk) = (&device.plan, || Arc::clone(&device.disk));
         let failure =
-            |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", made.name));
-        if let Some(path) = &made.fuse {
+            |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", plan.name));
+        if let Some(path) = &plan.settings.fuse {
             let frontend = FuseFrontend::mount(disk(), path);
             self.mounts.lock().push(frontend.map_err(|error| failure(&error))?);
-            self.addresses.push((made.name.clone(), path.display().to_string()));
+            self.addresses.push((plan.name.clone(), path.display().to_string()));
         }
-        if let Some(path) = &made.vhost_user {
+        if let Some(path) = &plan.settings.vhost_user {
             let frontend = VhostUserFrontend::listen(disk(), path, VhostUserOptions::default());
             self.guests.lock().push(frontend.map_err(|error| failure(&error))?);
-            self.addresses.push((made.name.clone(), format!("vhost-user:{}", path.display())));
+            self.addresses.push((plan.name.clone(), format!("vhost-user:{}", path.display())));
         }
-        if made.ublk {
+        if plan.settings.ublk {
             self.open_ublk(device)?;
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Frontends {
     #[cfg(feature = "ublk")]
     fn open_ublk(&mut self, device: &Device) -> Result<(), Failure> {
         use zfold_disk::ublk::UblkFrontend;
-        let name = &device.made.name;
+        let name = &device.plan.name;
         let frontend = UblkFrontend::add(Arc::clone(&device.disk))
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         self.addresses.push((name.clone(), frontend.path().display().to_string()));
@@ -183,14 +183,14 @@ fn close_mount(mut frontend: FuseFrontend) -> (PathBuf, Receiver<()>) {
 }
 
 fn export(device: &Device) -> Export {
-    Export::new(device.made.name.clone(), Arc::clone(&device.disk))
-        .with_description(format!("compressed in memory with {}", device.made.codec))
-        .with_read_only(device.made.read_only)
+    Export::new(device.plan.name.clone(), Arc::clone(&device.disk))
+        .with_description(format!("compressed in memory with {}", device.plan.codec))
+        .with_read_only(device.plan.settings.read_only)
 }
 
 fn nbd_options(plan: &DiskPlan) -> Result<NbdOptions, Failure> {
     let mut options = NbdOptions::default();
-    if let Some(number) = plan.max_connections {
+    if let Some(number) = plan.server.max_connections {
         options.max_connections = number as usize;
     }
     if let Some(TlsPlan { cert, key, ca, required }) = &plan.tls {

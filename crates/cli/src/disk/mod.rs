@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     watch_signals(events.clone()).map_err(|error| system("watch signals", &error))?;
     let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
     let runner = runner.transpose().map_err(|error| system("start a thread", &error))?;
-    if plan.mlock {
+    if !plan.server.no_mlock {
         protect::protect(plan.serves_this_system());
     }
     runtime::sweep();
@@ -109,7 +109,7 @@ fn addresses(server: &Server) -> String {
     let several = server.devices.len() > 1;
     let mut lines = String::new();
     for device in &server.devices {
-        let name = &device.made.name;
+        let name = &device.plan.name;
         for address in server.frontends.addresses(name) {
             let of = if several { format!("  {name}") } else { String::new() };
             lines.push_str(&format!("{address}{of}\n"));
@@ -135,9 +135,10 @@ fn bind_side_services(plan: &DiskPlan) -> Result<SideServices, Failure> {
         let bound = Listener::bind(address);
         bound.map_err(|error| Failure::new(format!("{what}: {error}")))
     };
-    let control = plan.control.clone().map_or_else(runtime::control_path, Ok)?;
+    let control = plan.server.control.clone().map_or_else(runtime::control_path, Ok)?;
     let control = bind("control socket", &Address::Unix(control))?;
-    let metrics = plan.metrics.as_ref().map(|address| bind("metrics", address)).transpose()?;
+    let metrics =
+        plan.server.metrics.as_ref().map(|address| bind("metrics", address)).transpose()?;
     Ok(SideServices { control, metrics })
 }
 

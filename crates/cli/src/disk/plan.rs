@@ -2,10 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use zfold_disk::SectorSize;
-use zfold_disk::nbd::Address;
 use zfold_pool::Allocator;
 use zfold_store::{CodecKind, CodecSpec};
 
@@ -15,7 +13,7 @@ use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
 use crate::settings::{CONNECTIONS, STORE_LIMIT_MIN};
 use crate::shared::backing::{BackingPlan, Target};
 use crate::shared::exit::Failure;
-use crate::shared::size::{PAGE_LEN, Size, at_least, format_size};
+use crate::shared::size::{Size, at_least, format_size};
 
 /// Most devices of one process.
 const DEVICES_MAX: usize = 256;
@@ -27,12 +25,8 @@ const ROOM_MIN: u64 = 1 << 40;
 #[derive(Debug, PartialEq)]
 pub(crate) struct DiskPlan {
     pub(crate) devices: Vec<DevicePlan>,
-    pub(crate) nbd: Vec<Address>,
+    pub(crate) server: ServerSettings,
     pub(crate) tls: Option<TlsPlan>,
-    pub(crate) max_connections: Option<u32>,
-    pub(crate) control: Option<PathBuf>,
-    pub(crate) metrics: Option<Address>,
-    pub(crate) mlock: bool,
     pub(crate) run: Option<String>,
 }
 
@@ -45,37 +39,21 @@ pub(crate) struct TlsPlan {
     pub(crate) required: bool,
 }
 
-/// A device: its options, and those that can change while it is served.
+/// A device: its settings, and what follows from them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DevicePlan {
-    pub(crate) made: Made,
-    /// Size of the device in bytes; it only grows.
-    pub(crate) size: u64,
-    pub(crate) limit_bytes: Option<u64>,
-    pub(crate) writeback_limit_pages: Option<u64>,
-    pub(crate) idle_after: Option<Duration>,
-    pub(crate) shrinker: bool,
-}
-
-/// The settings that stay until the process ends.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Made {
+    pub(crate) settings: DeviceSettings,
     pub(crate) name: String,
     pub(crate) sector: SectorSize,
-    pub(crate) read_only: bool,
+    /// Size of the device in bytes; it only grows.
+    pub(crate) size: u64,
     /// Size in bytes up to which the device can grow.
     pub(crate) max_size: u64,
     pub(crate) codec: CodecSpec,
-    pub(crate) dictionary: Option<PathBuf>,
-    pub(crate) recompress: Vec<CodecSpec>,
     pub(crate) allocator: Allocator,
-    pub(crate) dedup: bool,
     pub(crate) backing: Option<BackingPlan>,
     pub(crate) load: Option<SnapshotPlace>,
     pub(crate) save: Option<SnapshotPlace>,
-    pub(crate) fuse: Option<PathBuf>,
-    pub(crate) vhost_user: Option<PathBuf>,
-    pub(crate) ublk: bool,
 }
 
 impl DiskPlan {
@@ -94,22 +72,14 @@ impl DiskPlan {
                 "max-connections is not in {least} to {most}: give such a number"
             ));
         }
-        Ok(Self {
-            devices,
-            nbd: server.nbd,
-            tls,
-            max_connections: server.max_connections,
-            control: server.control,
-            metrics: server.metrics,
-            mlock: !server.no_mlock,
-            run: args.run.clone(),
-        })
+        Ok(Self { devices, server, tls, run: args.run.clone() })
     }
 
     /// Returns whether this system itself reads and writes a device, through a file or as a block
     /// device. For attaching one by NBD, docs/use/disk.md names the risk.
     pub(crate) fn serves_this_system(&self) -> bool {
-        self.devices.iter().any(|device| device.made.fuse.is_some() || device.made.ublk)
+        let mut settings = self.devices.iter().map(|device| &device.settings);
+        settings.any(|of| of.fuse.is_some() || of.ublk)
     }
 }
 
@@ -183,30 +153,18 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
     // page has no dictionaries.
     let default_codec =
         if settings.dictionary.is_some() { CodecKind::Lz4 } else { CodecKind::Page };
-    let made = Made {
+    Ok(DevicePlan {
         name,
         sector,
-        read_only: settings.read_only,
+        size,
         max_size,
         codec: settings.codec.unwrap_or(default_codec.into()),
-        dictionary: settings.dictionary,
-        recompress: settings.recompress,
         allocator: settings.allocator.unwrap_or(Allocator::Zsmalloc),
-        dedup: settings.dedup,
         backing,
         load,
         save,
-        fuse: settings.fuse,
-        vhost_user: settings.vhost_user,
-        ublk: settings.ublk,
-    };
-    Ok(DevicePlan {
-        made,
-        size,
-        limit_bytes: settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0),
-        writeback_limit_pages: settings.writeback_limit.map(|limit| limit.0.div_ceil(PAGE_LEN)),
-        idle_after: settings.idle_after.map(|after| after.0),
-        shrinker: settings.shrinker,
+        // Its address may have a password.
+        settings: DeviceSettings { backing: None, ..settings },
     })
 }
 
@@ -290,7 +248,6 @@ fn tls(server: &ServerSettings) -> Result<Option<TlsPlan>, Failure> {
 fn check_distinct(plans: &[DevicePlan]) -> Result<(), Failure> {
     for (index, one) in plans.iter().enumerate() {
         for other in &plans[..index] {
-            let (one, other) = (&one.made, &other.made);
             if one.name == other.name {
                 let name = &one.name;
                 return usage(format!("two disks are named '{name}': give them different names"));
@@ -307,23 +264,24 @@ fn check_distinct(plans: &[DevicePlan]) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Made {
+impl DevicePlan {
     /// The files, and objects on other machines, that belong to this device alone.
     fn files(&self) -> Vec<PathBuf> {
         let backing = self.backing.as_ref().and_then(|backing| backing.target.path());
-        let files = [self.fuse.as_ref(), self.vhost_user.as_ref(), backing];
+        let files = [self.settings.fuse.as_ref(), self.settings.vhost_user.as_ref(), backing];
         let saved = self.save.as_ref().map(SnapshotPlace::name);
         files.into_iter().flatten().cloned().chain(saved).collect()
     }
 
     /// Returns whether idle pages can be written back or compressed again.
     pub(crate) fn can_age(&self) -> bool {
-        self.backing.is_some() || !self.recompress.is_empty()
+        self.backing.is_some() || !self.settings.recompress.is_empty()
     }
 
     /// Returns whether the device has a frontend of its own.
     pub(crate) fn has_frontend(&self) -> bool {
-        self.fuse.is_some() || self.vhost_user.is_some() || self.ublk
+        let of = &self.settings;
+        of.fuse.is_some() || of.vhost_user.is_some() || of.ublk
     }
 }
 
@@ -336,22 +294,26 @@ fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
 mod tests {
     use super::*;
     use std::path::Path;
+    use std::time::Duration;
 
     #[test]
     fn the_example_of_a_configuration_is_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/zfold.toml");
         let settings = config::read(Path::new(path)).expect("a configuration");
         let plans = devices(&DeviceSettings::default(), settings.disk).expect("valid");
-        let names: Vec<_> = plans.iter().map(|plan| &*plan.made.name).collect();
+        let names: Vec<_> = plans.iter().map(|plan| &*plan.name).collect();
         assert_eq!(names, ["scratch", "cold", "kept"]);
-        assert_eq!(plans[0].made.max_size, 1 << 40, "the least room to grow");
-        assert_eq!(plans[1].idle_after, Some(Duration::from_secs(600)));
-        assert!(plans[1].made.can_age() && !plans[0].made.can_age());
+        assert_eq!(plans[0].max_size, 1 << 40, "the least room to grow");
+        assert_eq!(
+            plans[1].settings.idle_after.map(|after| after.0),
+            Some(Duration::from_secs(600))
+        );
+        assert!(plans[1].can_age() && !plans[0].can_age());
     }
 
     #[test]
     fn a_device_may_grow_to_four_times_its_size() {
         let settings = DeviceSettings { size: Some(Size(1 << 40)), ..DeviceSettings::default() };
-        assert_eq!(device(settings, false).expect("valid").made.max_size, 4 << 40);
+        assert_eq!(device(settings, false).expect("valid").max_size, 4 << 40);
     }
 }

@@ -54,12 +54,12 @@ impl DiskReport {
     pub(crate) fn of(device: &Device, addresses: Vec<String>) -> Self {
         let held = DiskFigures::of(device);
         Self {
-            name: device.made.name.clone(),
+            name: device.plan.name.clone(),
             sector_bytes: device.disk.sector().bytes(),
             page_bytes: PAGE_LEN,
-            read_only: device.made.read_only,
-            codec: device.made.codec.to_string(),
-            allocator: device.made.allocator.to_string(),
+            read_only: device.plan.settings.read_only,
+            codec: device.plan.codec.to_string(),
+            allocator: device.plan.allocator.to_string(),
             addresses,
             ratio: held.ratio(),
             held,

@@ -106,7 +106,7 @@ fn status_of(status: ExitStatus) -> u8 {
 
 fn environment(server: &Server) -> Environment {
     let device = &server.devices[0];
-    let addresses = server.frontends.addresses(&device.made.name);
+    let addresses = server.frontends.addresses(&device.plan.name);
     let mut environment = vec![("size", device.disk.size().to_string())];
     if let Some(uri) = addresses.iter().find(|address| address.starts_with("nbd")) {
         environment.push(("uri", uri.clone()));
@@ -115,7 +115,7 @@ fn environment(server: &Server) -> Environment {
         environment.push(("unixsocket", path.to_owned()));
         environment.push(("nbd", format!("nbd:unix:{path}")));
     }
-    if let Some(path) = &device.made.fuse {
+    if let Some(path) = &device.plan.settings.fuse {
         environment.push(("fuse", path.display().to_string()));
     }
     environment

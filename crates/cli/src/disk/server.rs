@@ -71,7 +71,7 @@ impl Server {
         };
         let disks = devices
             .into_iter()
-            .map(|device| DiskReport::of(device, self.frontends.addresses(&device.made.name)));
+            .map(|device| DiskReport::of(device, self.frontends.addresses(&device.plan.name)));
         Ok(Report {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -84,14 +84,14 @@ impl Server {
 
     fn device(&self, name: Option<&str>) -> Result<&Device, String> {
         let names = || {
-            let names: Vec<_> = self.devices.iter().map(|device| &*device.made.name).collect();
+            let names: Vec<_> = self.devices.iter().map(|device| &*device.plan.name).collect();
             names.join(", ")
         };
         match (name, &self.devices[..]) {
             (None, [device]) => Ok(device),
             (None, _) => Err(format!("name the disk with --disk (choices: {})", names())),
             (Some(name), devices) => {
-                let found = devices.iter().find(|device| device.made.name == name);
+                let found = devices.iter().find(|device| device.plan.name == name);
                 found.ok_or_else(|| format!("no disk '{name}' (choices: {})", names()))
             }
         }
@@ -134,8 +134,8 @@ impl Server {
 
 /// Drops all contents of a device that no client uses; clients that connect meanwhile wait.
 fn reset(device: &Device) -> Result<Value, String> {
-    let name = &device.made.name;
-    if device.made.read_only {
+    let name = &device.plan.name;
+    if device.plan.settings.read_only {
         return Err(format!("{name} is read-only"));
     }
     let _claim = device.disk.claim().map_err(|users| {
@@ -155,7 +155,7 @@ fn absolute(path: &Path) -> Result<&Path, String> {
 
 /// Returns what to compress again, with the codec's place in the device's list.
 fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, String> {
-    let codecs = &device.made.recompress;
+    let codecs = &device.plan.settings.recompress;
     let priority = match how.with {
         With::Priority(priority) => priority,
         With::Codec(name) => {
@@ -163,7 +163,7 @@ fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, Str
                 codec.to_string() == name || codec.kind().name() == name
             };
             let place = codecs.iter().position(is).ok_or_else(|| {
-                format!("{} does not recompress with '{name}' (see get)", device.made.name)
+                format!("{} does not recompress with '{name}' (see get)", device.plan.name)
             })?;
             place as u8 + 1
         }
@@ -177,7 +177,7 @@ fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, Str
 /// Trains a dictionary on the contents of a device and writes it to a file.
 fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> {
     let trained = device.store().train_dictionary(max_len);
-    let dictionary = trained.map_err(|error| format!("{}: {error}", device.made.name))?;
+    let dictionary = trained.map_err(|error| format!("{}: {error}", device.plan.name))?;
     let bytes = dictionary.bytes();
     // It contains parts of the pages on which it was trained.
     files::replace(path, Readers::Owner, |out| out.write_all(bytes))

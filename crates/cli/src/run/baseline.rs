@@ -27,8 +27,8 @@ pub(super) fn run(
     inherited: Inherited,
     recipients: &Recipients,
 ) -> Result<Baseline, Failure> {
-    let mut command = Command::new(&plan.program);
-    command.args(&plan.args);
+    let mut command = Command::new(plan.program());
+    command.args(plan.args());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     inherited.pass_on(without_own_variables(&mut command));
     let started = Instant::now();

@@ -25,6 +25,6 @@ pub(super) fn cannot_start(plan: &RunPlan, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     };
-    let program = plan.program.display();
+    let program = plan.program().display();
     Failure::new(format!("cannot run '{program}': {error}")).with_status(status)
 }

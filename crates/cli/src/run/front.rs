@@ -74,7 +74,7 @@ pub(super) fn supervise(
 ) -> Result<ExitCode, Failure> {
     let recipients = Arc::new(Lock::new(Recipient::Nobody(None)));
     pass_signals_on(Arc::clone(&recipients)).map_err(|error| failed("handle signals", &error))?;
-    let baseline = match plan.baseline {
+    let baseline = match plan.typed.baseline {
         true => Some(baseline::run(plan, given.inherited, &recipients)?),
         false => None,
     };
@@ -141,10 +141,10 @@ fn follow(
                 *recipients.lock() = Recipient::Waiting(end);
             }
             ToFront::Done(record) => {
-                if let (Some(asked), Some(end)) = (&plan.report, ended) {
+                if let (Some(asked), Some(end)) = (plan.report, ended) {
                     let document = report::Summary { plan, end, record: &record, baseline };
                     // The program did not fail, and its status is what counts.
-                    report::write(&document, asked.format, file)
+                    report::write(&document, asked, file)
                         .unwrap_or_else(|failure| remark(failure.line()));
                 }
                 return Ok(ended);

@@ -131,10 +131,10 @@ fn run(
 
     let access =
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
-    let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
+    let options = RunOptions::new(plan.program(), plan.limit_bytes, inherited, pool, store);
     let memory = MemoryLeft::new();
     let mut kills = memory.kills();
-    let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
+    let options = options.with_args(plan.args().to_vec()).with_strict(plan.typed.strict);
     let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());
     let front = front().map_err(cannot("find the process that started this one"))?;
     let tell_front = |signal| {
@@ -150,8 +150,8 @@ fn run(
     let steer = |control: Control| {
         rest.began(control.clone());
         let open = plan.leaves_store_open();
-        let group = GroupLimit::start(control.clone(), memory.clone(), plan.auto, open);
-        auto = plan.auto.then(|| group.clone());
+        let group = GroupLimit::start(control.clone(), memory.clone(), plan.is_auto(), open);
+        auto = plan.is_auto().then(|| group.clone());
         service = steer::serve(control, parent, &plan, Some(group), far.clone());
     };
     let told = zfold_run::manage(options, &access, steer, |event| {
@@ -162,7 +162,7 @@ fn run(
                 ToFront::Started
             }
             // The failure will name it.
-            Event::Unmanaged(_) if plan.strict => return,
+            Event::Unmanaged(_) if plan.typed.strict => return,
             Event::Killed(pid, program) if memory.kills() > kills => {
                 kills += 1;
                 ToFront::Remark(killed(pid, &program))
@@ -210,7 +210,7 @@ fn last(
         }
         Err(error) => {
             let last = far.and_then(|far| far.last_failure());
-            Err(ended(error.to_string(), plan.strict, last))
+            Err(ended(error.to_string(), plan.typed.strict, last))
         }
     }
 }

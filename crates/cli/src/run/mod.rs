@@ -62,14 +62,18 @@ pub(crate) use needs::needs;
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let given = Given::take()?;
     let plan = RunPlan::new(args)?;
-    let file = plan.report.as_ref().and_then(|report| report.file.as_deref());
-    let file = file.map(NewFile::at).transpose().map_err(|failure| failure.with_status(FAILED))?;
+    let file = args
+        .report_file
+        .as_deref()
+        .map(NewFile::at)
+        .transpose()
+        .map_err(|failure| failure.with_status(FAILED))?;
     match access().and_then(|_| may_trace()) {
         Ok(()) => front::supervise(&plan, given, file.as_ref(), front::manager_command("manage")),
-        Err(denied) if plan.best_effort => {
+        Err(denied) if args.best_effort => {
             remark(&format!("warning: running without a limit: {}", denied::why(&denied)));
-            let mut command = Command::new(&plan.program);
-            let error = given.inherited.exec(without_own_variables(command.args(&plan.args)));
+            let mut command = Command::new(plan.program());
+            let error = given.inherited.exec(without_own_variables(command.args(plan.args())));
             Err(cannot_start(&plan, &error))
         }
         Err(denied) => Err(Failure::new(denied::why(&denied)).with_status(FAILED)),

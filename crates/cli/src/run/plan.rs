@@ -1,12 +1,11 @@
 //! The plan of a run: the arguments, checked, with every default filled in.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 use zfold_far::FarBacking;
-use zfold_pool::{Allocator, Pool, PoolOptions};
+use zfold_pool::{Pool, PoolOptions};
 use zfold_run::{GroupLimit, LIMIT_MIN};
 use zfold_store::pressure::memory_left;
 use zfold_store::{CodecKind, CodecSpec, StoreOptions};
@@ -23,31 +22,16 @@ const LIMIT_UNKNOWN: u64 = 512 << 20;
 /// Size of a new backing file, in limits.
 const BACKING_LIMITS: u64 = 4;
 
-/// A run.
-#[derive(Clone, Debug, PartialEq)]
+/// A run: what was typed, and what follows from it.
+#[derive(Clone, Debug)]
 pub(super) struct RunPlan {
+    pub(super) typed: RunArgs,
     pub(super) limit_bytes: u64,
-    /// The limit is adjusted all the time.
-    pub(super) auto: bool,
     /// The codec, and behind it those that can be set while the run goes on.
     pub(super) codecs: Vec<CodecSpec>,
-    allocator: Allocator,
-    store_limit_bytes: Option<u64>,
     backing: Option<BackingPlan>,
-    pub(super) best_effort: bool,
-    pub(super) strict: bool,
-    pub(super) baseline: bool,
-    pub(super) report: Option<ReportPlan>,
-    pub(super) program: OsString,
-    pub(super) args: Vec<OsString>,
-}
-
-/// How to report a run.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ReportPlan {
-    pub(super) format: ReportFormat,
-    /// Where to; the standard error without.
-    pub(super) file: Option<PathBuf>,
+    /// How to report, if that was requested.
+    pub(super) report: Option<ReportFormat>,
 }
 
 /// What [`RunPlan::store`] returns.
@@ -59,7 +43,6 @@ impl RunPlan {
     /// # Errors
     /// Settings that make no sense, status 2.
     pub(super) fn new(args: &RunArgs) -> Result<Self, Failure> {
-        let (program, rest) = args.command.split_first().expect("clap requires a program");
         let size = |size: Option<Size>| size.map(|size| size.0);
         let limit_bytes = match args.limit {
             None => limit_by_default(),
@@ -79,29 +62,30 @@ impl RunPlan {
         };
         let backing = backing.map(|target| plan(target).checked()).transpose()?;
         let asked = args.report.is_some() || args.report_file.is_some() || args.baseline;
-        let report = asked.then(|| ReportPlan {
-            format: args.report.unwrap_or(ReportFormat::Text),
-            file: args.report_file.clone(),
-        });
-        Ok(Self {
-            limit_bytes,
-            auto: args.limit == Some(Limit::Auto),
-            codecs: codecs(args.store.codec),
-            allocator: args.allocator,
-            store_limit_bytes: size(args.store.store_limit),
-            backing,
-            best_effort: args.best_effort,
-            strict: args.strict,
-            baseline: args.baseline,
-            report,
-            program: program.clone(),
-            args: rest.to_vec(),
-        })
+        let report = asked.then(|| args.report.unwrap_or(ReportFormat::Text));
+        let mut typed = args.clone();
+        // Its address may have a password.
+        typed.store.backing = None;
+        Ok(Self { limit_bytes, codecs: codecs(args.store.codec), backing, report, typed })
+    }
+
+    pub(super) fn program(&self) -> &OsStr {
+        &self.typed.command[0]
+    }
+
+    /// Returns the arguments of the program.
+    pub(super) fn args(&self) -> &[OsString] {
+        &self.typed.command[1..]
+    }
+
+    /// Returns whether the limit is adjusted all the time.
+    pub(super) fn is_auto(&self) -> bool {
+        self.typed.limit == Some(Limit::Auto)
     }
 
     /// Returns whether nobody has said how much compressed pages may take, nor where more may go.
     pub(super) fn leaves_store_open(&self) -> bool {
-        self.store_limit_bytes.is_none() && self.backing.is_none()
+        self.typed.store.store_limit.is_none() && self.backing.is_none()
     }
 
     /// Returns an empty pool, the options of the store over it, and its backing if that is on other
@@ -110,7 +94,8 @@ impl RunPlan {
     /// # Errors
     /// The pool or the backing cannot be had.
     pub(super) fn store(&self) -> Result<Stored, Failure> {
-        let mut pool = PoolOptions::new(self.allocator).with_page_size(zfold_run::page_size());
+        let mut pool =
+            PoolOptions::new(self.typed.allocator).with_page_size(zfold_run::page_size());
         if let Some(limit) = getrlimit(Resource::As).current {
             // With the tables beside it a quarter. The rest is for threads, and for what is known
             // of each page.
@@ -122,7 +107,7 @@ impl RunPlan {
         // The run itself decides on the number of slots.
         let mut options = StoreOptions::new(1, self.codecs[0]);
         options.recompression = self.codecs[1..].iter().map(|codec| (*codec).into()).collect();
-        options.limit_bytes = self.store_limit_bytes;
+        options.limit_bytes = self.typed.store.store_limit.map(|size| size.0);
         let mut far = None;
         if let Some(plan) = &self.backing {
             let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);

@@ -52,7 +52,7 @@ pub(super) fn write(
 fn json(summary: &Summary<'_>) -> String {
     let document = Document {
         schema: SCHEMA,
-        program: summary.plan.program.to_string_lossy().into_owned(),
+        program: summary.plan.program().to_string_lossy().into_owned(),
         exit: summary.end,
         record: summary.record,
         baseline: summary.baseline,
@@ -65,7 +65,7 @@ fn text(summary: &Summary<'_>) -> String {
     let Summary { plan, end, record, baseline } = summary;
     let mut text = String::new();
     // Writing to a string does not fail.
-    let program = clean(&plan.program.display().to_string());
+    let program = clean(&plan.program().display().to_string());
     let _ = writeln!(text, "zfold: {program} ended with {end}\n");
     table(&mut text, MEMORY, &memory(record));
     if let Some(auto) = &record.limit_auto {

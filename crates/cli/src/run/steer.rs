@@ -33,7 +33,7 @@ pub(super) fn serve(
 ) -> Option<Service> {
     runtime::sweep();
     let listener = Listener::bind(&Address::Unix(runtime::run_path(front).ok()?)).ok()?;
-    let words = std::iter::once(&plan.program).chain(&plan.args);
+    let words = plan.typed.command.iter();
     let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let (command, codecs) = (command.join(" "), plan.codecs.clone());
     let steered = Steered { control, front, command, codecs, group, far };

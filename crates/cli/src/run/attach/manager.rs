@@ -67,7 +67,7 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront,
             let open = plan.leaves_store_open();
             GroupLimit::start(given.clone(), MemoryLeft::new(), true, open)
         };
-        service = steer::serve(given.clone(), own, &plan, plan.auto.then(start), far.clone());
+        service = steer::serve(given.clone(), own, &plan, plan.is_auto().then(start), far.clone());
         let _ = control.set(given);
     };
     let options = AttachOptions::new(running, plan.limit_bytes, pool, store);

@@ -87,6 +87,7 @@ impl GroupLimit {
             let rate = |which: usize| counts[which].saturating_sub(before[which]) as f64 / seconds;
             let measured = Measured {
                 left: known(now),
+                unwritten: now.unwritten,
                 resident,
                 held,
                 stored: counts[2],

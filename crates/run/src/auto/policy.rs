@@ -23,8 +23,8 @@
 //!   the limit rises by four times its size each second, and to what all of the last looks have
 //!   found, and falls at once.
 //! - A4: with a limit of a cgroup and no backing, compressed pages may take what leaves the least
-//!   limit resident. A page beyond that ends the run with a message, before the kernel kills it
-//!   without one.
+//!   limit resident, and what files take that are to be written: for these, the kernel has to wait.
+//!   A page beyond that ends the run with a message, before the kernel kills it without one.
 //! - A5: pages that do not compress take more than they free, in fit up to a twelfth. Where those
 //!   that were stored last did, or hardly less, and all that is stored has hardly gained,
 //!   compressed pages may take as much more as leaves half of the reserve, so that the run ends as
@@ -90,6 +90,8 @@ const AGREE: usize = 16;
 pub(super) struct Measured {
     /// Bytes that can be had, below the limit of the cgroup and of the machine.
     pub(super) left: u64,
+    /// Bytes of files that can be had when they are written.
+    pub(super) unwritten: u64,
     /// Bytes of the program that are resident.
     pub(super) resident: u64,
     /// Bytes that compressed pages take.
@@ -174,7 +176,7 @@ impl Policy {
 
     /// Returns the most that compressed pages may take, if there is nowhere else to put them.
     pub(super) fn store_limit(&self, now: &Measured) -> u64 {
-        let rest = now.resident.saturating_add(now.left);
+        let rest = now.resident.saturating_add(now.left).saturating_add(now.unwritten);
         let more = rest.saturating_sub(LIMIT_MIN + self.reserve);
         now.held.saturating_add(more.min(self.affordable(now)))
     }
@@ -243,8 +245,18 @@ mod tests {
     fn measured(left: u64, resident: u64, held: u64) -> Measured {
         let (left, resident, held) = (left * MIB, resident * MIB, held * MIB);
         let (stored, refaults, file_refaults) = (4 * held, 0.0, 0.0);
-        let (stalls, elapsed) = (Some(0.0), SECOND);
-        Measured { left, resident, held, stored, stalls, refaults, file_refaults, elapsed }
+        let (stalls, elapsed, unwritten) = (Some(0.0), SECOND, 0);
+        Measured {
+            left,
+            unwritten,
+            resident,
+            held,
+            stored,
+            stalls,
+            refaults,
+            file_refaults,
+            elapsed,
+        }
     }
 
     #[test]
@@ -321,6 +333,8 @@ mod tests {
         assert_eq!(policy.store_limit(&measured(4, 80, 10)), (10 + 84 - 8) * MIB);
         assert_eq!(policy.store_limit(&measured(4, 6, 85)), 87 * MIB);
         assert_eq!(policy.store_limit(&measured(1, 4, 90)), 90 * MIB, "not one page more");
+        let writes = Measured { unwritten: 30 * MIB, ..measured(1, 4, 60) };
+        assert_eq!(policy.store_limit(&writes), (60 + 35 - 8) * MIB, "it waits for its output");
     }
 
     #[test]
@@ -384,6 +398,7 @@ mod tests {
                 let stored = resident;
                 let wild = Measured {
                     left,
+                    unwritten: left,
                     resident,
                     held,
                     stored,

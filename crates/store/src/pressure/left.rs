@@ -41,9 +41,8 @@ impl MemoryLeft {
     /// About 100 microseconds: one file, and up to three for each cgroup.
     pub fn measure(&self) -> Left {
         let machine = read(&self.machine).and_then(|text| parse::available_bytes(&text));
-        let tightest = self.limits.iter().filter_map(left_of).min();
-        let (cgroup, file_refaults) = tightest.unzip();
-        Left { machine, cgroup, file_refaults: file_refaults.flatten() }
+        let of = self.limits.iter().filter_map(left_of).min_by_key(|left| left.cgroup);
+        Left { machine, ..of.unwrap_or_default() }
     }
 
     /// Returns how many processes the kernel has ended in the own cgroup for want of memory, in
@@ -78,6 +77,8 @@ pub struct Left {
     pub machine: Option<u64>,
     /// What is left below the limit of a cgroup, the tightest.
     pub cgroup: Option<u64>,
+    /// Bytes of files in that cgroup that are to be written, and are not left before.
+    pub unwritten: u64,
     /// Pages of files that the kernel has dropped in that cgroup and read again, since it was made.
     pub file_refaults: Option<u64>,
 }
@@ -100,9 +101,8 @@ pub fn memory_left() -> Option<u64> {
     MemoryLeft::new().measure().bytes()
 }
 
-/// Returns what is left below a limit, if there is one, in bytes, and how often pages of files were
-/// read again.
-fn left_of(of: &Limit) -> Option<(u64, Option<u64>)> {
+/// Returns what is left below a limit, if there is one.
+fn left_of(of: &Limit) -> Option<Left> {
     let limit = parse::bytes(&read(&of.limit)?)?;
     // Version 1 says so where there is none.
     if limit > i64::MAX as u64 / 2 {
@@ -113,9 +113,14 @@ fn left_of(of: &Limit) -> Option<(u64, Option<u64>)> {
     let sum = |names: &[&str]| -> u64 {
         names.iter().filter_map(|name| parse::counter(&stat, name)).fold(0, u64::saturating_add)
     };
-    let dropped = sum(&of.files).saturating_sub(sum(&of.stay));
-    let again = parse::counter(&stat, of.again);
-    Some((limit.saturating_sub(usage.saturating_sub(dropped)), again))
+    let (mapped, unwritten) = (sum(&[of.mapped]), sum(&of.unwritten));
+    let dropped = sum(&of.files).saturating_sub(mapped.saturating_add(unwritten));
+    Some(Left {
+        machine: None,
+        cgroup: Some(limit.saturating_sub(usage.saturating_sub(dropped))),
+        unwritten,
+        file_refaults: parse::counter(&stat, of.again),
+    })
 }
 
 #[cfg(test)]
@@ -170,7 +175,7 @@ mod tests {
         machine.write("cg/a/memory.stat", stat);
         let measured = MemoryLeft::below(machine.root()).measure();
         let (machine_left, cgroup) = (Some(500 << 10), Some(160_000));
-        let expected = Left { machine: machine_left, cgroup, file_refaults: Some(7) };
+        let expected = Left { machine: machine_left, cgroup, unwritten: 0, file_refaults: Some(7) };
         assert_eq!(measured, expected);
         assert_eq!(measured.bytes(), cgroup);
         machine.write("cg/a/memory.stat", "active_file 40000\nfile_mapped 70000\n");
@@ -178,7 +183,8 @@ mod tests {
         // Nor do those that are not written yet: the kernel killed a compiler for its output.
         let stat = "active_file 60000\nfile_mapped 20000\nfile_dirty 15000\nfile_writeback 5000\n";
         machine.write("cg/a/memory.stat", stat);
-        assert_eq!(left(&machine), Some(120_000));
+        let measured = MemoryLeft::below(machine.root()).measure();
+        assert_eq!((measured.bytes(), measured.unwritten), (Some(120_000), 20_000));
         machine.write("cg/a/memory.stat", "active_file 40000\nfile_mapped 70000\n");
         let now = MemoryLeft::below(machine.root());
         machine.write("cg/a/b/memory.max", "90000\n");

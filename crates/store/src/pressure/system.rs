@@ -49,8 +49,9 @@ pub(super) struct Limit {
     pub(super) stat: PathBuf,
     /// Bytes of files used lately and of the others.
     pub(super) files: [&'static str; 2],
-    /// Of these, bytes that are mapped, that are to be written, and that are being written.
-    pub(super) stay: [&'static str; 3],
+    /// Of these, bytes that are mapped; that are to be written, and that are being written.
+    pub(super) mapped: &'static str,
+    pub(super) unwritten: [&'static str; 2],
     /// Pages of files that were dropped and read again.
     pub(super) again: &'static str,
 }
@@ -144,24 +145,26 @@ fn stalls(file: PathBuf) -> Gauge {
 impl Limit {
     /// Returns the files of a cgroup.
     pub(super) fn of(folder: &Path, version: Version) -> Self {
-        let (limit, usage, files, stay, again) = match version {
+        let (limit, usage, files, mapped, unwritten, again) = match version {
             Version::One => (
                 "memory.limit_in_bytes",
                 "memory.usage_in_bytes",
                 ["total_inactive_file", "total_active_file"],
-                ["total_mapped_file", "total_dirty", "total_writeback"],
+                "total_mapped_file",
+                ["total_dirty", "total_writeback"],
                 "total_workingset_refault_file",
             ),
             Version::Two => (
                 "memory.max",
                 "memory.current",
                 ["inactive_file", "active_file"],
-                ["file_mapped", "file_dirty", "file_writeback"],
+                "file_mapped",
+                ["file_dirty", "file_writeback"],
                 "workingset_refault_file",
             ),
         };
         let [limit, usage, stat] = [limit, usage, "memory.stat"].map(|name| folder.join(name));
-        Self { limit, usage, stat, files, stay, again }
+        Self { limit, usage, stat, files, mapped, unwritten, again }
     }
 }
 

@@ -29,6 +29,8 @@
 //! - P3: all that is remembered is a hint. A wrong hint, because it is too old for eras to be told
 //!   apart or belongs to an earlier page at this address, costs one fault.
 
+pub mod watched;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Eras in which as many pages leave as are resident.
@@ -315,9 +317,13 @@ impl Haste {
     /// The hand passes a page that it should spare for `rounds` more rounds. Returns how many are
     /// left, or `None` if the page leaves.
     pub fn pass(self, rounds: u8, past: Past, now: Era) -> Option<u8> {
-        let step = 1_u8.checked_shl(self.0).unwrap_or(u8::MAX);
         let spared = rounds > 0 || (self.0 == 0 && past.is_fresh(now));
-        spared.then_some(rounds.saturating_sub(step))
+        spared.then_some(rounds.saturating_sub(self.step()))
+    }
+
+    /// Returns the rounds that it takes off a page.
+    fn step(self) -> u8 {
+        1_u8.checked_shl(self.0).unwrap_or(u8::MAX)
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BinaryHeap};
 
 use zfold_uffd::curve::{Curve, Distances};
+use zfold_uffd::policy::watched::{Passed, Telling, Watched};
 use zfold_uffd::policy::{Clock, Haste, Past, Returns};
 
 const PAGES: usize = 65_536;
@@ -99,44 +100,77 @@ enum Rule {
     /// All that has come is spared once.
     Once,
     Policy,
+    /// The policy where accesses to marked pages are seen.
+    Marks,
+}
+
+/// What a simulation does.
+struct Outcome {
+    /// How often a page was missing, after all had been touched once.
+    missed: usize,
+    /// First accesses to marked pages.
+    hints: usize,
+    /// How often a page was marked.
+    marks: usize,
+    /// What that tells of other limits.
+    curve: Curve,
 }
 
 /// Simulates a clock, with up to `most` pages resident; returns how often a page was missing, after
 /// all had been touched once.
 fn misses(rule: Rule, touches: &[usize], most: usize) -> usize {
-    simulated(rule, touches, most).0
+    simulated(rule, touches, most).missed
 }
 
-/// The same, and what that tells of other limits.
-fn simulated(rule: Rule, touches: &[usize], most: usize) -> (usize, Curve) {
+/// The same, and more.
+fn simulated(rule: Rule, touches: &[usize], most: usize) -> Outcome {
     let distances = Distances::default();
     let (clock, mut returns) = (Clock::default(), Returns::default());
-    let mut there = vec![false; PAGES];
+    let (mut there, mut marked) = (vec![false; PAGES], vec![false; PAGES]);
+    let (mut telling, mut arrived) = (Telling::default(), Vec::new());
     let (mut rounds, mut past) = (vec![0_u8; PAGES], vec![Past::default(); PAGES]);
-    let (mut resident, mut hand, mut missed) = (0, 0, 0);
+    let (mut resident, mut hand) = (0, 0);
+    let (mut missed, mut hints, mut marks) = (0, 0, 0);
     for (at, &page) in touches.iter().enumerate() {
         if there[page] {
+            hints += usize::from(std::mem::take(&mut marked[page]));
             continue;
         }
         missed += usize::from(at >= PAGES);
         if resident == most {
-            let mut passed = 0;
-            let now = clock.now();
+            let (mut passed, now) = (0, clock.now());
+            for page in arrived.drain(..) {
+                marks += usize::from(!std::mem::replace(&mut marked[page], true));
+            }
             while resident > most - BATCH {
-                let haste = Haste::after(passed / PAGES);
-                let left = match rule {
-                    _ if !there[hand] => Some(0),
-                    Rule::Policy => haste.pass(rounds[hand], past[hand], now),
-                    _ => rounds[hand].checked_sub(1),
-                };
-                rounds[hand] = left.unwrap_or(0);
-                if left.is_none() {
-                    there[hand] = false;
-                    resident -= 1;
-                    past[hand] = returns.left(past[hand], hand as u64, now);
-                }
+                let page = hand;
                 hand = (hand + 1) % PAGES;
+                let haste = Haste::after(passed / PAGES);
                 passed += 1;
+                if !there[page] {
+                    continue;
+                }
+                let at = (page as u64, past[page], now);
+                let stays = |left: Option<u8>| left.map_or(Passed::Leaves, Passed::Stays);
+                let what = match (rule, Watched::from_rounds(rounds[page])) {
+                    (_, Some(watched)) => telling.pass(haste, watched, at, Some(!marked[page])),
+                    (Rule::Policy | Rule::Marks, _) => {
+                        stays(haste.pass(rounds[page], past[page], now))
+                    }
+                    _ => stays(rounds[page].checked_sub(1)),
+                };
+                match what {
+                    Passed::Leaves => {
+                        (there[page], marked[page]) = (false, false);
+                        resident -= 1;
+                        past[page] = returns.left(past[page], page as u64, now);
+                    }
+                    Passed::Stays(left) => rounds[page] = left,
+                    Passed::Marked(left) => {
+                        rounds[page] = left;
+                        marks += usize::from(!std::mem::replace(&mut marked[page], true));
+                    }
+                }
             }
             distances.left(BATCH, now);
             clock.advance(BATCH, most);
@@ -147,14 +181,19 @@ fn simulated(rule: Rule, touches: &[usize], most: usize) -> (usize, Curve) {
         if at >= PAGES {
             distances.returned(&[past[page].at()], now, most);
         }
-        past[page] = returns.refaulted(past[page], page as u64, now);
+        let before = past[page];
+        past[page] = returns.refaulted(before, page as u64, now);
         rounds[page] = match rule {
             Rule::Fifo => 0,
             Rule::Once => 1,
             Rule::Policy => past[page].rounds(),
+            Rule::Marks => telling.came(returns, before, (page as u64, past[page], now)),
         };
+        if Watched::from_rounds(rounds[page]).is_some() {
+            arrived.push(page);
+        }
     }
-    (missed, distances.curve())
+    Outcome { missed, hints, marks, curve: distances.curve() }
 }
 
 /// The same of a rule that sees all touches and evicts the least recently touched page.
@@ -233,6 +272,35 @@ fn a_policy_that_remembers_brings_fewer_pages_back() {
     }
 }
 
+/// Where accesses are seen; the last numbers are what may be missed, and how many first accesses to
+/// marked pages there may be, in thousandths of a touch, and how many marks.
+#[test]
+fn accesses_that_are_seen_bring_fewer_pages_back() {
+    println!("pages brought back: touches  faults   marks; a touch: hints, marks");
+    for (pattern, expected) in [
+        (Pattern::Hot, [[74_771, 134, 454], [620_134, 107, 276]]),
+        (Pattern::Zipf, [[68_296, 70, 381], [604_138, 59, 224]]),
+        (Pattern::Mix, [[178_083, 61, 641], [1_631_417, 60, 482]]),
+        (Pattern::Loop, [[347_296, 11, 274], [3_258_757, 1, 83]]),
+        (Pattern::Uniform, [[300_426, 43, 389], [3_000_088, 14, 170]]),
+        (Pattern::Scan, [[177_419, 44, 603], [1_630_535, 44, 422]]),
+        (Pattern::Shift, [[145_302, 193, 693], [705_933, 118, 308]]),
+    ] {
+        for (times, [missed, hints, marks]) in [1, 10].into_iter().zip(expected) {
+            let touches = touches(pattern, times * TOUCHES);
+            let by_faults = misses(Rule::Policy, &touches, RESIDENT);
+            let seen = simulated(Rule::Marks, &touches, RESIDENT);
+            let name = format!("{pattern:?}");
+            let [paid, marked] = [seen.hints, seen.marks].map(|all| all * 1000 / (times * TOUCHES));
+            let change = 100.0 * (seen.missed as f64 / by_faults as f64 - 1.0);
+            let all = format!("{change:+5.1} % {paid:5} {marked:5}");
+            println!("{name:18} {times:8} {by_faults:7} {:7} {all}", seen.missed);
+            let found = [seen.missed, paid, marked];
+            assert_eq!(found, [missed, hints, marks], "{pattern:?}, {times}");
+        }
+    }
+}
+
 #[test]
 fn what_was_hot_is_found_out() {
     let slow = touches(Pattern::Shift, 4 * TOUCHES);
@@ -269,7 +337,7 @@ fn what_higher_limits_would_do_is_estimated() {
     println!("pages brought back: percent of the limit, estimated, simulated");
     for pattern in PATTERNS {
         let touches = touches(pattern, TOUCHES);
-        let (missed, curve) = simulated(Rule::Policy, &touches, RESIDENT);
+        let Outcome { missed, curve, .. } = simulated(Rule::Policy, &touches, RESIDENT);
         assert_eq!((curve.returns(0.75), curve.returns(1.0)), (None, Some(missed as u64)));
         for percent in [125, 150, 200] {
             let estimated = curve.returns(percent as f64 / 100.0).expect("seen") as f64;

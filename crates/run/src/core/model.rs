@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use zfold_uffd::policy::{Clock, Haste};
 
 use super::loads::Loads;
+use super::pages::told::bits_of;
 use super::pages::{Key, Page, SlotNo};
 use super::ranges::{PageNo, Pages, Ranges};
 use super::space::{Answer, Space};
@@ -275,9 +276,15 @@ impl World {
             return Ok(());
         }
         let mut victims = Vec::new();
+        let kernel = &self.kernel;
+        let look = |pages: &Pages| {
+            let is_clear = |page: &PageNo| kernel.get(page).is_some_and(|mapped| !mapped.marked);
+            Some(bits_of(pages.clone().filter(is_clear).map(|page| page..page + 1)))
+        };
+        self.space.watch();
         for round in 0..Haste::ROUNDS {
             let haste = Haste::after(if self.breaks_haste { 0 } else { round });
-            self.space.pick(0, max, haste, |_| false, &mut victims);
+            self.space.pick(0, max, haste, |_| false, look, &mut victims);
         }
         if victims.is_empty() && (0..PAGES).any(|page| self.space.may_leave(page)) {
             return Err("no page is found that may leave".to_owned());

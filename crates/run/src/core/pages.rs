@@ -20,16 +20,17 @@
 //! are absent there is no chunk. Copies have words of their own, in chunks that have any.
 
 pub(crate) mod parts;
+pub(crate) mod told;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use zfold_uffd::policy::watched::{Telling, Watched};
 use zfold_uffd::policy::{Era, Past, Returns};
 
+use self::told::{CHUNK, Told};
 use super::ranges::{PageNo, Pages, common};
-
-/// Pages of a chunk.
-const CHUNK: usize = 512;
 
 /// The slot of a page in the swap cache.
 pub(crate) type SlotNo = u32;
@@ -44,7 +45,8 @@ pub(crate) const PAYLOADS: u32 = 1 << 29;
 pub(crate) enum Page {
     /// Missing in the address space and nowhere else: reads as zeros.
     Absent,
-    /// In the address space; leaves when the hand has passed `age` times more.
+    /// In the address space; leaves when the hand has passed `age` times more, unless that says
+    /// that its accesses are watched.
     Resident { age: u8 },
     /// In the address space, and the program has announced a discard of it: it is about to go, or
     /// has gone. It is not moved out until it is known to stay. `epoch` is the time of the
@@ -111,6 +113,7 @@ const NONE: Key = Key::MAX;
 struct Chunk {
     words: [u32; CHUNK],
     past: [Past; CHUNK],
+    told: Told,
     /// Keys of copies, if there are any.
     copies: Option<Box<[Key; CHUNK]>>,
     /// How many there are.
@@ -125,6 +128,7 @@ impl Chunk {
     const EMPTY: Self = Self {
         words: [0; CHUNK],
         past: [Past::UNKNOWN; CHUNK],
+        told: Told::NOTHING,
         copies: None,
         copied: 0,
         present: 0,
@@ -157,6 +161,10 @@ pub(crate) struct PageTable {
     returns: Returns,
     /// Since when pages had been away that came back, until that is counted.
     returned: Vec<Era>,
+    /// Whether accesses are seen, what marks tell, and pages that are still to be marked.
+    watching: bool,
+    telling: Telling,
+    unmarked: Vec<Pages>,
 }
 
 /// How many pages are in what state.
@@ -291,7 +299,16 @@ impl PageTable {
         }
         let past = self.returns.refaulted(before, page as u64, now);
         chunk.past[at] = past;
-        exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
+        let age = match self.watching {
+            true => self.telling.came(self.returns, before, (page as u64, past, now)),
+            false => past.rounds(),
+        };
+        chunk.told.came(at);
+        let was = exchange(chunk, at, Page::Resident { age }, &mut self.counts);
+        if Watched::from_rounds(age).is_some() {
+            self.will_mark(page);
+        }
+        was
     }
 
     /// Takes the eras since which pages had been away that came back.
@@ -344,7 +361,7 @@ impl PageTable {
         &mut self,
         from: PageNo,
         chunks: usize,
-        mut visit: impl FnMut(PageNo, Page, Past) -> Visit,
+        mut visit: impl FnMut(PageNo, Page, Past, &mut Told) -> Visit,
     ) -> Option<PageNo> {
         let mut rest = self.chunks.range_mut(from / CHUNK..);
         for (&number, chunk) in rest.by_ref().take(chunks) {
@@ -360,7 +377,8 @@ impl PageTable {
                 }
                 // Present pages before `from` are not visited, so the loop ends at the chunk's end.
                 unseen -= 1;
-                let (to, stop) = match visit(page, state, chunk.past[page % CHUNK]) {
+                let past = chunk.past[page % CHUNK];
+                let (to, stop) = match visit(page, state, past, &mut chunk.told) {
                     Visit::Set(to) => (to, false),
                     Visit::SetAndStop(to) => (to, true),
                 };

@@ -8,6 +8,7 @@
 //! | `discards` | pages that the program discards |
 //! | `fixed`, `again`, `protected` | pages that cannot leave now; those that cannot be written to |
 //! | `forks` | what processes share |
+//! | `marks` | which pages were accessed, where that is seen |
 //! | `victim`, `lost` | who ends when nothing can leave, or when pages are lost |
 
 pub(crate) mod again;
@@ -18,6 +19,7 @@ pub(crate) mod forks;
 pub(crate) mod keep;
 pub(crate) mod let_go;
 pub(crate) mod lost;
+pub(crate) mod marks;
 pub(crate) mod move_out;
 pub(crate) mod mover;
 pub(crate) mod pick;

@@ -10,6 +10,7 @@ use crate::faults::answer::answer_faults;
 use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::keep::settle;
+use crate::reclaim::marks::mark;
 use crate::reclaim::mover::{Moved, Mover, make_own, salvage};
 use crate::reclaim::read::{Out, access_after, read, reader_of};
 use crate::spaces::books::RELATIVES;
@@ -44,11 +45,13 @@ impl Evictor {
             return (0, None);
         }
         drain(&shared, managed, &mut space);
+        mark(managed, &mut space);
         self.victims.clear();
         let next = {
             let kept = lock(&managed.kept);
             pick(&mut space, &|page| kept.has(page), &mut self.victims)
         };
+        mark(managed, &mut space);
         if shared.budget.sharers() > RELATIVES {
             leave_shared(managed, &mut space, &mut self.victims);
         }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::core::ranges::Ranges;
+use crate::core::ranges::{Pages, Ranges};
 use crate::faults::answer::enter;
 use crate::reclaim::evictor::Evictor;
+use crate::reclaim::marks::accessed;
 use crate::reclaim::mover::batch_max;
 use crate::spaces::access::Refused;
 use crate::spaces::books::RELATIVES;
@@ -48,8 +49,9 @@ impl Evictor {
             let max = wanted.min(self.most_of(managed));
             let hand = self.hand.1;
             let haste = Haste::after(passes / full.len());
+            let look = |pages: &Pages| accessed(managed, pages);
             let (out, next) = self.move_out(managed, None, |space, kept, victims| {
-                space.pick(hand, max, haste, kept, victims)
+                space.pick(hand, max, haste, kept, look, victims)
             });
             match next {
                 Some(next) => self.hand.1 = next,

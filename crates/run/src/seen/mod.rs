@@ -6,8 +6,9 @@
 //! was touched *at most*; and there are none before any memory is closed, or where the kernel does
 //! not tell (before Linux 7.3).
 //!
-//! - A1: a mark is a hint, from which only figures are made. What a page holds, and whether it may
-//!   leave, never depends on it.
+//! - A1: a mark is a hint, from which figures are made, and by which the hand chooses pages
+//!   (`zfold_uffd::policy::watched`). What a page holds, and whether it may leave, never depends on
+//!   it.
 //! - A2: no thread ever waits at a mark: a descriptor has both features for accesses, or neither.
 //! - A3: a guest's memory is not of a run. Nothing here marks pages so that they can be copied and
 //!   dropped.
@@ -18,6 +19,9 @@
 //! - A6: "touched" may be wrong in the safe direction: pages that were locked, came along with
 //!   others, or are a part of a huge page. "Not touched" is wrong only for what accesses memory
 //!   without a mapping, and for the moment between a look and the new mark.
+//! - A7: the hand and the sample set marks anew. Whoever does has said before which of these pages
+//!   were accessed, and the other one takes that for what it saw itself, once
+//!   (`core::pages::told`); so neither takes the other's evidence away.
 
 mod sample;
 
@@ -28,7 +32,7 @@ use zfold_uffd::page::page_len;
 use zfold_uffd::policy::Era;
 
 use self::sample::{Found, PERIOD, Sample};
-use crate::core::pages::parts::PART;
+use crate::core::pages::told::{Bits, CHUNK as AT_ONCE, PART, bits_of};
 use crate::core::ranges::{Pages, Ranges};
 use crate::faults::answer::enter;
 use crate::figures::Touched;
@@ -36,12 +40,6 @@ use crate::shared::Shared;
 use crate::spaces::access::Access;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::signal::Signal;
-
-/// Most pages that are looked at and marked under one hold of the lock; a huge page has as many.
-const AT_ONCE: usize = 512;
-
-/// Pages of 2 MiB, a bit for each.
-type Bits = [u32; AT_ONCE / PART];
 
 /// What was seen so far.
 #[derive(Debug, Default)]
@@ -135,16 +133,17 @@ fn look_at(managed: &Managed, sample: &mut Sample, era: Era) -> Vec<Pages> {
         let runs = near.chunk_by(|one, next| one + PART == *next);
         let runs: Vec<Pages> = runs.map(|run| run[0]..run[run.len() - 1] + PART).collect();
         // Nothing comes or leaves, or is opened, between the look and the mark.
-        let space = managed.lock();
+        let mut space = managed.lock();
         let known: Vec<_> = near.iter().map(|&first| space.table().part(first, era)).collect();
         let mut accessed = Bits::default();
         if known.iter().any(|part| part.present != 0) {
             accessed = look_and_mark(managed.pid(), access, space.closed(), &runs, &mut refused);
         }
-        drop(space);
         for (&first, part) in near.iter().zip(known) {
-            sample.saw((managed.id, first), part, accessed[first % AT_ONCE / PART]);
+            let seen = accessed[first % AT_ONCE / PART];
+            sample.saw((managed.id, first), part, seen | space.sampled(first, seen));
         }
+        drop(space);
     }
     refused
 }
@@ -177,18 +176,10 @@ fn look_and_mark(
     runs: &[Pages],
     refused: &mut Vec<Pages>,
 ) -> Bits {
-    let mut bits = Bits::default();
-    let mut add = |of: &Pages| {
-        for at in of.clone().map(|page| page % AT_ONCE) {
-            bits[at / PART] |= 1 << (at % PART);
-        }
-    };
     // All of them before any is marked, which may mark the others as well.
+    let mut touched: Vec<Pages> = Vec::new();
     for run in runs {
-        match access.accessed(pid, run) {
-            Ok(touched) => touched.iter().for_each(&mut add),
-            Err(_) => add(run),
-        }
+        touched.extend(access.accessed(pid, run).unwrap_or_else(|_| vec![run.clone()]));
     }
     let before = refused.len();
     // To mark a part of a huge page would split it.
@@ -201,8 +192,8 @@ fn look_and_mark(
     } else {
         runs.iter().for_each(|run| mark(access, closed, run, refused));
     }
-    refused[before..].iter().for_each(add);
-    bits
+    touched.extend_from_slice(&refused[before..]);
+    bits_of(touched)
 }
 
 /// Marks pages; adds those that cannot be marked to `refused`.

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use zfold_uffd::policy::draw;
 
-use crate::core::pages::parts::{PART, Part};
+use crate::core::pages::parts::Part;
+use crate::core::pages::told::PART;
 use crate::core::ranges::PageNo;
 use crate::link::SpaceId;
 

@@ -18,6 +18,7 @@ use crate::core::pages::Counts;
 use crate::core::ranges::Pages;
 use crate::core::space::Space;
 use crate::link::SpaceId;
+use crate::permission::sees_accesses;
 use crate::spaces::access::Access;
 use crate::spaces::budget::Budget;
 use crate::spaces::helper::Helper;
@@ -131,12 +132,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Managed {
     /// Returns a space that is all open and has no charges yet.
     pub(crate) fn new(id: SpaceId, pid: i32, budget: &Arc<Budget>, stock: &Arc<Stock>) -> Self {
+        let mut space = Space::default();
+        if sees_accesses() {
+            space.watch();
+        }
         Self {
             id,
             pid: AtomicI32::new(pid),
             budget: Arc::clone(budget),
             stock: Arc::clone(stock),
-            space: Mutex::default(),
+            space: Mutex::new(space),
             faults: Mailbox::new(),
             access: OnceLock::new(),
             helper: Mutex::default(),

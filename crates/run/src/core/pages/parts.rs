@@ -2,11 +2,9 @@
 
 use zfold_uffd::policy::Era;
 
-use super::{CHUNK, Page, PageTable};
+use super::told::{CHUNK, PART};
+use super::{Page, PageTable};
 use crate::core::ranges::PageNo;
-
-/// Pages of a part of a chunk.
-pub(crate) const PART: usize = 32;
 
 /// What is known of the pages of a part, a bit for each, that of the first page the lowest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use zfold_uffd::policy::Clock;
 
-use super::parts::{PART, Part};
+use super::parts::Part;
+use super::told::PART;
 use super::*;
 
 const STATES: [Page; 8] = [
@@ -92,7 +93,7 @@ proptest! {
         let mut present = Vec::new();
         let mut from = Some(0);
         while let Some(at) = from {
-            from = table.visit_present(at, 1, |page, state, _| {
+            from = table.visit_present(at, 1, |page, state, _, _| {
                 present.push(page);
                 if page % 3 == 0 { Visit::SetAndStop(state) } else { Visit::Set(state) }
             });

@@ -108,8 +108,8 @@ impl Space {
     /// Has the hand spare those of these pages that are there.
     pub(crate) fn spare(&mut self, pages: &Pages) {
         for page in pages.clone() {
-            if let Page::Resident { age } = self.table.get(page) {
-                self.table.set(page, Page::Resident { age: age.max(Past::NEEDED) });
+            if matches!(self.table.get(page), Page::Resident { .. }) {
+                self.table.set(page, Page::Resident { age: Past::NEEDED });
             }
         }
     }

@@ -41,6 +41,8 @@ mod fork;
 mod leaving;
 mod loads;
 #[cfg(test)]
+mod seeing;
+#[cfg(test)]
 mod tests;
 
 use zfold_uffd::page::pages_in;

@@ -177,7 +177,7 @@ fn a_page_that_comes_back_soon_is_spared() {
         clock.advance(10, 100);
         space.set_now(clock.now());
         let mut victims = Vec::new();
-        let next = space.pick(100, 90, Haste::after(0), |_| false, &mut victims);
+        let next = space.pick(100, 90, Haste::after(0), |_| false, |_| None, &mut victims);
         assert!(next.is_none() || victims.len() == 90);
         victims.iter().for_each(|&page| space.set(page, Page::Cached(page as SlotNo)));
         if victims.contains(&back) {

@@ -25,7 +25,8 @@ fn pages_that_come_back_soon_stay() {
     };
     let (first, then) = (touch(50_000), touch(50_000));
     println!("pages brought back for each touch: {first:.3}, then {then:.3}");
-    // As simulated, 0.35 where each is spared once, 0.25 under the least recently used rule.
-    assert!(then < 0.28, "{then}");
+    // As simulated, 0.35 where each is spared once, 0.25 under the least recently used rule, 0.18
+    // under the policy without marks.
+    assert!(then < if sees_accesses() { 0.18 } else { 0.28 }, "{then}");
     world.check();
 }

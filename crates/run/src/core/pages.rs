@@ -19,6 +19,7 @@
 //! history (`zfold_uffd::policy`). Both come in chunks for 2 MiB of address space; where all pages
 //! are absent there is no chunk. Copies have words of their own, in chunks that have any.
 
+mod along;
 pub(crate) mod parts;
 pub(crate) mod told;
 mod watching;
@@ -161,10 +162,14 @@ pub(crate) struct PageTable {
     returns: Returns,
     /// Since when pages had been away that came back, until that is counted.
     returned: Vec<Era>,
-    /// Whether accesses are seen, what marks tell, and pages that are still to be marked.
+    /// Whether accesses are seen, what marks tell, pages that are still to be marked, and the one
+    /// that came last.
     watching: bool,
     telling: Telling,
     unmarked: Vec<Pages>,
+    latest: Option<PageNo>,
+    /// Pages that came back lately, and those of them that came along with others.
+    back: along::Back,
 }
 
 /// How many pages are in what state.
@@ -287,9 +292,9 @@ impl PageTable {
         was
     }
 
-    /// Records that a page is present; if it was elsewhere, its history decides how long it stays.
-    /// Returns its old state.
-    pub(crate) fn arrive(&mut self, page: PageNo, now: Era) -> Page {
+    /// Records that a page is present, whether or not a thread waited for it; if it was elsewhere,
+    /// its history decides how long it stays. Returns its old state.
+    pub(crate) fn arrive(&mut self, page: PageNo, waited: bool, now: Era) -> Page {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
         let was = Page::from_word(chunk.words[at]);
@@ -299,14 +304,17 @@ impl PageTable {
         }
         let past = self.returns.refaulted(before, page as u64, now);
         chunk.past[at] = past;
-        let age = match self.watching {
+        if was.is_away() {
+            self.back.count(!waited);
+        }
+        let age = match self.watching && waited && !self.back.come_along() {
             true => self.telling.came(self.returns, before, (page as u64, past, now)),
             false => past.rounds(),
         };
         chunk.told.came(at);
         let was = exchange(chunk, at, Page::Resident { age }, &mut self.counts);
         if Watched::from_rounds(age).is_some() {
-            self.will_mark(page);
+            self.has_come(page);
         }
         was
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use zfold_uffd::policy::Clock;
+use zfold_uffd::policy::watched::Watched;
 
 use super::parts::Part;
 use super::told::PART;
@@ -31,13 +32,13 @@ fn a_word_keeps_its_state() {
 #[test]
 fn when_pages_were_evicted_that_came_back_is_kept_until_it_is_taken() {
     let (mut table, clock) = (PageTable::default(), Clock::default());
-    table.arrive(7, clock.now());
+    table.arrive(7, true, clock.now());
     clock.advance(1, 16);
     let evicted = clock.now();
     table.leave(7, 0, evicted);
     clock.advance(1, 16);
-    table.arrive(7, clock.now());
-    table.arrive(8, clock.now());
+    table.arrive(7, true, clock.now());
+    table.arrive(8, true, clock.now());
     assert_eq!(table.take_returned().collect::<Vec<_>>(), [evicted], "not of new pages");
     assert_eq!(table.take_returned().count(), 0);
 }
@@ -108,11 +109,29 @@ proptest! {
 }
 
 #[test]
+fn where_most_pages_that_come_back_come_along_none_is_watched() {
+    let (mut table, now) = (PageTable::default(), Clock::default().now());
+    table.watch();
+    // Of eight pages that leave and come back, so many come along with others.
+    let watched = [3, 5, 3].map(|along| {
+        for page in (0..8).cycle().take(8000) {
+            table.arrive(page, page >= along, now);
+            table.leave(page, 0, now);
+        }
+        table.arrive(100 + along, true, now);
+        let state = table.get(100 + along);
+        table.leave(100 + along, 0, now);
+        matches!(state, Page::Resident { age } if Watched::from_rounds(age).is_some())
+    });
+    assert_eq!(watched, [true, false, true]);
+}
+
+#[test]
 fn a_part_says_which_pages_are_there_and_which_have_left_since() {
     let (mut table, clock) = (PageTable::default(), Clock::default());
     let first = 3 * CHUNK + 2 * PART;
     for at in [0, 1, 2, PART - 1] {
-        table.arrive(first + at, clock.now());
+        table.arrive(first + at, true, clock.now());
     }
     table.leave(first + 1, 5, clock.now());
     let since = clock.now();

@@ -21,6 +21,14 @@ impl PageTable {
         }
     }
 
+    /// A watched page has come. It is to be marked once another one has: the thread that waited
+    /// for it may not have used it yet, which would look like a second use.
+    pub(super) fn has_come(&mut self, page: PageNo) {
+        if let Some(before) = self.latest.replace(page) {
+            self.will_mark(before);
+        }
+    }
+
     /// From now on, accesses are seen.
     pub(crate) fn watch(&mut self) {
         self.watching = true;

@@ -116,8 +116,14 @@ impl Space {
 
     /// Records that pages which were loaded ahead are filled in; otherwise like [`Space::filled`].
     pub(crate) fn brought(&mut self, pages: &Pages, keeps: bool) {
+        self.arrived(None, pages, keeps);
+    }
+
+    /// Records that these pages are present, for one of which a thread waited. The others are not
+    /// watched: their first use would look like a second one.
+    pub(super) fn arrived(&mut self, waited: Option<PageNo>, pages: &Pages, keeps: bool) {
         for page in pages.clone() {
-            match self.table.arrive(page, self.now) {
+            match self.table.arrive(page, waited == Some(page), self.now) {
                 Page::Stored(key) if self.held => self.arrivals.push((page, key)),
                 Page::Stored(key) if keeps => self.table.keep(page, key),
                 Page::Stored(key) => self.give_up(key),

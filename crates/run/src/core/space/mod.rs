@@ -246,7 +246,7 @@ impl Space {
             self.closed.insert(pages.clone());
         }
         self.streams.filled(page, pages);
-        self.brought(pages, keeps);
+        self.arrived(Some(page), pages, keeps);
     }
 
     /// Records that a page that was to be filled in is present.
@@ -255,7 +255,7 @@ impl Space {
             Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => {}
             _ if self.closed.around(page).is_none() => {}
             // The copy of a page in the swap cache stays.
-            _ => self.brought(&(page..page + 1), false),
+            _ => self.arrived(Some(page), &(page..page + 1), false),
         }
     }
 

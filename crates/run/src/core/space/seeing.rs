@@ -45,7 +45,7 @@ impl World {
 
     fn touch(&mut self, page: PageNo) {
         if !self.is_there(page) {
-            self.space.brought(&(page..page + 1), false);
+            self.space.arrived(Some(page), &(page..page + 1), false);
             self.came.insert(page);
         }
         self.marked.remove(&page);
@@ -155,7 +155,22 @@ fn what_comes_is_marked_once_neighbours_together() {
     world.space.spare(&(1600..1601));
     assert_eq!(world.mark(), [700..703, 900..901, 1023..1025]);
     assert_eq!(world.mark(), []);
+    // The thread that waits may not have used the last page yet.
+    world.touch(1700);
+    assert_eq!(world.mark(), []);
+    world.touch(1702);
+    assert!(world.mark().into_iter().flatten().eq([1700]));
     assert_eq!(world.space.page(1600), Page::Resident { age: Past::NEEDED });
+}
+
+#[test]
+fn what_comes_along_is_judged_by_its_faults() {
+    let mut world = World::new(512..2048);
+    world.space.filled(701, &(700..703), false);
+    world.space.brought(&(703..706), false);
+    assert!((700..706).all(|page| world.is_watched(page) == (page == 701)));
+    world.touch(900);
+    assert!(world.mark().into_iter().flatten().eq([701]));
 }
 
 #[test]
@@ -169,7 +184,7 @@ fn what_cannot_be_marked_or_seen_stays_as_its_faults_say() {
     assert!(Watched::from_rounds(age(&world, 600)).is_some());
     world.space.unwatch(&(600..605));
     assert_eq!([600, 604].map(|page| age(&world, page)), [0; 2]);
-    assert!(world.mark().into_iter().flatten().eq(605..610));
+    assert!(world.mark().into_iter().flatten().eq(605..609), "and 609 once another has come");
     world.clock.advance(100, 100);
     world.space.set_now(world.clock.now());
     let mut victims = Vec::new();

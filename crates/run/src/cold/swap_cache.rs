@@ -34,8 +34,8 @@ pub(crate) const BATCH: usize = 1 << PAGE_BITS;
 /// Batches that can be told apart.
 const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
 /// Parts that are kept for the next batches, with their memory: those of two batches where there is
-/// room, and of one where it is tight.
-const SPARE: [usize; 2] = [2 * BATCH_BYTES / PART_BYTES, BATCH_BYTES / PART_BYTES];
+/// room, and of half a batch where it is tight.
+const SPARE: [usize; 2] = [2 * BATCH_BYTES / PART_BYTES, BATCH_BYTES / 2 / PART_BYTES];
 
 /// Pages of a part of a batch, which stay as they are while this is held.
 pub(crate) struct Pages<'a> {

@@ -166,7 +166,7 @@ fn every_experiment_gives_records_and_a_page() {
         let beside = records.iter().filter(|record| !record["published"].is_null());
         assert_eq!(beside.count(), published, "{name}");
         let html = std::fs::read_to_string(&page).expect("a page");
-        assert!(html.contains("<pre>") && !html.contains("<script"), "{name}");
+        assert!(html.contains("<table") && !html.contains("<script"), "{name}");
     }
     let left: Vec<_> = std::fs::read_dir(&folder).expect("the folder").collect();
     assert_eq!(left.len(), short.len(), "nothing but the pages: {left:?}");

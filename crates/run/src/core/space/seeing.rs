@@ -154,10 +154,10 @@ fn what_comes_is_marked_once_neighbours_together() {
     world.touch(1600);
     world.space.spare(&(1600..1601));
     assert_eq!(world.mark(), [700..703, 900..901, 1023..1025]);
-    assert_eq!(world.mark(), []);
+    assert!(world.mark().is_empty());
     // The thread that waits may not have used the last page yet.
     world.touch(1700);
-    assert_eq!(world.mark(), []);
+    assert!(world.mark().is_empty());
     world.touch(1702);
     assert!(world.mark().into_iter().flatten().eq([1700]));
     assert_eq!(world.space.page(1600), Page::Resident { age: Past::NEEDED });

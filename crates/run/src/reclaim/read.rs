@@ -33,11 +33,15 @@ pub(super) fn read(
     current: &mut Option<Helper>,
     out: &Out,
 ) -> io::Result<usize> {
-    let bytes = bytes_of(shared, managed, current, out).inspect_err(|_| {
+    let mut bytes = bytes_of(shared, managed, current, out).inspect_err(|_| {
         // Before a fault that waits for them goes on.
         managed.die();
         out.batch.set_bytes(Bytes::default());
     })?;
+    // Parts that were used for more pages would keep their memory as long as this batch lasts.
+    if shared.budget.is_tight() {
+        bytes.trim();
+    }
     out.batch.set_bytes(bytes);
     Ok(out.batch.len())
 }

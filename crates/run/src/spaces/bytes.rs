@@ -86,6 +86,19 @@ impl Bytes {
         &mut self.parts[part][start..start + more]
     }
 
+    /// Gives the memory back that their parts have behind them, from before: whole pages, as the
+    /// bytes are.
+    pub(crate) fn trim(&mut self) {
+        let (part, end) = (self.len / PART_BYTES, self.len % PART_BYTES);
+        let start = if end == 0 { part } else { part + 1 };
+        if end > 0 {
+            // SAFETY: committed by B1, in whole pages; as the part is borrowed mutably, no other
+            // thread accesses it.
+            unsafe { self.parts[part].0.release(end, PART_BYTES - end) };
+        }
+        self.parts.truncate(start);
+    }
+
     /// Forgets all bytes; their memory is used again.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
@@ -105,6 +118,7 @@ impl Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zfold_uffd::page::page_len;
 
     #[test]
     fn bytes_fill_one_part_after_the_other_in_memory_that_is_used_again() {
@@ -124,5 +138,18 @@ mod tests {
         let at = parts[0].as_ptr();
         let mut again = Bytes::in_parts(parts);
         assert_eq!((again.len(), again.grow(1).as_ptr()), (0, at));
+    }
+
+    #[test]
+    fn memory_behind_the_last_page_goes_back() {
+        let mut bytes = Bytes::default();
+        (0..3).for_each(|_| bytes.grow(PART_BYTES).fill(7));
+        bytes.clear();
+        bytes.grow(PART_BYTES);
+        bytes.grow(page_len());
+        bytes.trim();
+        let parts = bytes.into_parts();
+        let ends = [0, PART_BYTES - 1].map(|at| (parts[0][at], parts[1][at]));
+        assert_eq!((parts.len(), ends), (2, [(7, 7), (7, 0)]));
     }
 }

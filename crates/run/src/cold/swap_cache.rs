@@ -34,8 +34,9 @@ pub(crate) const BATCH: usize = 1 << PAGE_BITS;
 /// Batches that can be told apart.
 const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
 /// Parts that are kept for the next batches, with their memory: those of two batches where there is
-/// room, and of half a batch where it is tight.
-const SPARE: [usize; 2] = [2 * BATCH_BYTES / PART_BYTES, BATCH_BYTES / 2 / PART_BYTES];
+/// room, of one where it is tight, and of half a one where parts are given back one by one.
+const SPARE: [usize; 2] = [2 * BATCH_BYTES / PART_BYTES, BATCH_BYTES / PART_BYTES];
+const SPARE_OF_PARTS: usize = BATCH_BYTES / 2 / PART_BYTES;
 
 /// Pages of a part of a batch, which stay as they are while this is held.
 pub(crate) struct Pages<'a> {
@@ -162,10 +163,10 @@ impl SwapCache {
         Bytes::in_parts(self.spare.split_off(kept))
     }
 
-    /// Keeps parts for the next batch; returns those that are too many.
-    fn keep(&mut self, parts: impl Iterator<Item = Part>, is_tight: bool) -> Vec<Part> {
+    /// Keeps parts for the next batch, up to `most`; returns the others.
+    fn keep(&mut self, parts: impl Iterator<Item = Part>, most: usize) -> Vec<Part> {
         self.spare.extend(parts);
-        self.spare.split_off(self.spare.len().min(SPARE[usize::from(is_tight)]))
+        self.spare.split_off(self.spare.len().min(most))
     }
 
     /// Adds a batch, whose bytes are to be set; `owners` has the page number of each page.
@@ -236,7 +237,7 @@ impl SwapCache {
         let mut cache = lock(of);
         cache.pages -= at.len();
         // The system gets it without the lock.
-        let rest = cache.keep(part.into_iter(), true);
+        let rest = cache.keep(part.into_iter(), SPARE_OF_PARTS);
         drop(cache);
         drop(rest);
     }
@@ -256,7 +257,8 @@ impl SwapCache {
         // A thread that still has it keeps the memory instead.
         if let Ok(batch) = Arc::try_unwrap(batch) {
             let parts = batch.parts.into_inner().unwrap_or_default();
-            self.keep(parts.into_iter().filter_map(|part| sound(part.into_inner())), is_tight);
+            let parts = parts.into_iter().filter_map(|part| sound(part.into_inner()));
+            self.keep(parts, SPARE[usize::from(is_tight)]);
         }
         pages
     }

@@ -244,18 +244,16 @@ mod tests {
 
     fn measured(left: u64, resident: u64, held: u64) -> Measured {
         let (left, resident, held) = (left * MIB, resident * MIB, held * MIB);
-        let (stored, refaults, file_refaults) = (4 * held, 0.0, 0.0);
-        let (stalls, elapsed, unwritten) = (Some(0.0), SECOND, 0);
         Measured {
             left,
-            unwritten,
+            unwritten: 0,
             resident,
             held,
-            stored,
-            stalls,
-            refaults,
-            file_refaults,
-            elapsed,
+            stored: 4 * held,
+            stalls: Some(0.0),
+            refaults: 0.0,
+            file_refaults: 0.0,
+            elapsed: SECOND,
         }
     }
 

@@ -99,12 +99,10 @@ impl Batch {
     /// # Panics
     /// If they were lost.
     pub(crate) fn pages(&self, at: Range<usize>) -> impl Iterator<Item = Pages<'_>> {
-        let ends = move |start: usize| at.end.min((start / part_pages() + 1) * part_pages());
-        let first = (at.start < at.end).then_some(at.start);
-        let next = move |&start: &usize| Some(ends(start)).filter(|&end| end < at.end);
-        std::iter::successors(first, next).map(move |start| {
-            let (part, first) = (start / part_pages(), start % part_pages());
-            let bytes = first * page_len()..(first + ends(start) - start) * page_len();
+        (at.start / part_pages()..at.end.div_ceil(part_pages())).map(move |part| {
+            let first = part * part_pages();
+            let of = at.start.max(first) - first..at.end.min(first + part_pages()) - first;
+            let bytes = of.start * page_len()..of.end * page_len();
             Pages { part: sound(self.parts.wait()[part].read()), at: bytes }
         })
     }
@@ -234,17 +232,19 @@ impl SwapCache {
         let part = batch.take(at.start / part_pages());
         // Relaxed: changed by the thread that has taken the batch alone.
         batch.given.fetch_add(at.len(), Ordering::Relaxed);
-        let mut cache = lock(of);
-        cache.pages -= at.len();
+        let rest = {
+            let mut cache = lock(of);
+            cache.pages -= at.len();
+            cache.keep(part.into_iter(), SPARE_OF_PARTS)
+        };
         // The system gets it without the lock.
-        let rest = cache.keep(part.into_iter(), SPARE_OF_PARTS);
-        drop(cache);
         drop(rest);
     }
 
     /// Removes a batch that was taken and whose slots no page uses any longer; returns how many of
-    /// its pages had not been given back. The memory of these is kept, unless there is enough.
-    pub(crate) fn retire(&mut self, batch: Arc<Batch>, is_tight: bool) -> usize {
+    /// its pages had not been given back. The memory of these is kept; the caller drops what is too
+    /// much, without the lock.
+    pub(crate) fn retire(&mut self, batch: Arc<Batch>, is_tight: bool) -> (usize, Vec<Part>) {
         let place = self.place(batch.number);
         drop(self.batches[place].take().expect("it retires once"));
         while let Some(None) = self.batches.front() {
@@ -255,12 +255,9 @@ impl SwapCache {
         let pages = batch.len() - batch.given();
         self.pages -= pages;
         // A thread that still has it keeps the memory instead.
-        if let Ok(batch) = Arc::try_unwrap(batch) {
-            let parts = batch.parts.into_inner().unwrap_or_default();
-            let parts = parts.into_iter().filter_map(|part| sound(part.into_inner()));
-            self.keep(parts, SPARE[usize::from(is_tight)]);
-        }
-        pages
+        let parts = Arc::try_unwrap(batch).ok().and_then(|batch| batch.parts.into_inner());
+        let parts = parts.into_iter().flatten().filter_map(|part| sound(part.into_inner()));
+        (pages, self.keep(parts, SPARE[usize::from(is_tight)]))
     }
 }
 
@@ -310,7 +307,7 @@ mod tests {
         let retired = batches[0].slot(0);
         let oldest = cache.take().unwrap();
         assert_eq!(oldest.number, batches[0].number);
-        assert_eq!(cache.retire(oldest, false), 3);
+        assert_eq!(cache.retire(oldest, false).0, 3);
         assert!(cache.find(retired).is_none(), "it is the newest that could be, not the oldest");
         assert_eq!(cache.of(SpaceId(3)).len(), 1);
         cache.moved(batches[1].slot(1), 77);
@@ -377,7 +374,7 @@ mod tests {
         assert_eq!(lock(&cache).pages(), part + 1 + 3);
         assert!([part, len - 1].iter().all(|&at| batch.page(at)[9] == 5));
         assert_eq!(lock(&cache).buffer(3 * part).into_parts().len(), 1, "it is used again");
-        assert_eq!(lock(&cache).retire(taken, false), part + 1);
+        assert_eq!(lock(&cache).retire(taken, false).0, part + 1);
         assert_eq!(lock(&cache).pages(), 3);
     }
 }

@@ -19,7 +19,6 @@
 //! history (`zfold_uffd::policy`). Both come in chunks for 2 MiB of address space; where all pages
 //! are absent there is no chunk. Copies have words of their own, in chunks that have any.
 
-mod along;
 pub(crate) mod parts;
 pub(crate) mod told;
 mod watching;
@@ -168,8 +167,6 @@ pub(crate) struct PageTable {
     telling: Telling,
     unmarked: Vec<Pages>,
     latest: Option<PageNo>,
-    /// Pages that came back lately, and those of them that came along with others.
-    back: along::Back,
 }
 
 /// How many pages are in what state.
@@ -304,14 +301,16 @@ impl PageTable {
         }
         let past = self.returns.refaulted(before, page as u64, now);
         chunk.past[at] = past;
-        if was.is_away() {
-            self.back.count(!waited);
+        let mut age = past.rounds();
+        if self.watching {
+            if was.is_away() {
+                self.telling.back(!waited);
+            }
+            if waited {
+                age = self.telling.came(self.returns, before, (page as u64, past, now));
+            }
+            chunk.told.came(at);
         }
-        let age = match self.watching && waited && !self.back.come_along() {
-            true => self.telling.came(self.returns, before, (page as u64, past, now)),
-            false => past.rounds(),
-        };
-        chunk.told.came(at);
         let was = exchange(chunk, at, Page::Resident { age }, &mut self.counts);
         if Watched::from_rounds(age).is_some() {
             self.has_come(page);

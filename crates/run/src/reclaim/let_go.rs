@@ -81,7 +81,9 @@ pub(crate) fn retire(shared: &Shared) -> bool {
             count(shared, part.len());
         }
     }
-    let pages = lock(&shared.cold.swap_cache).retire(batch, shared.budget.is_tight());
+    let is_tight = shared.budget.is_tight();
+    let (pages, rest) = lock(&shared.cold.swap_cache).retire(batch, is_tight);
+    drop(rest);
     count(shared, pages);
     true
 }

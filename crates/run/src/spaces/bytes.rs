@@ -89,14 +89,13 @@ impl Bytes {
     /// Gives the memory back that their parts have behind them, from before: whole pages, as the
     /// bytes are.
     pub(crate) fn trim(&mut self) {
-        let (part, end) = (self.len / PART_BYTES, self.len % PART_BYTES);
-        let start = if end == 0 { part } else { part + 1 };
-        if end > 0 {
+        self.parts.truncate(self.len.div_ceil(PART_BYTES));
+        let end = self.len % PART_BYTES;
+        if let Some(last) = self.parts.last_mut().filter(|_| end > 0) {
             // SAFETY: committed by B1, in whole pages; as the part is borrowed mutably, no other
             // thread accesses it.
-            unsafe { self.parts[part].0.release(end, PART_BYTES - end) };
+            unsafe { last.0.release(end, PART_BYTES - end) };
         }
-        self.parts.truncate(start);
     }
 
     /// Forgets all bytes; their memory is used again.

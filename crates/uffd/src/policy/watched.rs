@@ -116,12 +116,13 @@ pub enum Passed {
 }
 
 /// How often pages were touched between two looks: of those that had come, of those that were
-/// touched before, and of those that were not.
+/// touched before, and of those that were not; and how many of those that came back came along.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Telling {
     again: Share,
     touched: Share,
     untouched: Share,
+    along: Share,
 }
 
 /// Whether a page is of the sample: others than those whose returns are counted.
@@ -152,7 +153,7 @@ impl Share {
 impl Telling {
     /// Returns whether marks tell which pages are needed; true if that is not known.
     pub fn tells(self) -> bool {
-        let Self { again, touched, untouched } = self;
+        let Self { again, touched, untouched, along: _ } = self;
         if again.all >= KNOWN
             && u32::from(again.of) * ONCE < u32::from(again.all)
             && u32::from(touched.of) * STAY < u32::from(again.all)
@@ -186,10 +187,21 @@ impl Telling {
         }
     }
 
-    /// Returns the rounds with which a page has come: `before` was known of it, and now there is
-    /// what [`Returns::refaulted`] has made of that.
+    /// A page came back: along with others, or because a thread waited for it.
+    pub fn back(&mut self, along: bool) {
+        self.along.count(along);
+    }
+
+    /// Whether most pages that come back come along with others: the few for which a thread waits
+    /// would have to stand against those by their touches.
+    fn come_along(self) -> bool {
+        self.along.of > self.along.all / 2
+    }
+
+    /// Returns the rounds with which a page has come for which a thread waited: `before` was known
+    /// of it, and now there is what [`Returns::refaulted`] has made of that.
     pub fn came(self, returns: Returns, before: Past, (page, came, now): At) -> u8 {
-        if !is_sampled(page) && !self.tells() {
+        if self.come_along() || (!is_sampled(page) && !self.tells()) {
             return came.rounds();
         }
         let in_time = before != Past::UNKNOWN && now.since(before.at()) < IN_TIME;
@@ -287,7 +299,8 @@ mod tests {
     /// Telling after so many looks of each kind in a thousand found the page touched.
     fn telling(again: u16, touched: u16, untouched: u16) -> Telling {
         let of = |of| Share { of, all: 1000 };
-        Telling { again: of(again), touched: of(touched), untouched: of(untouched) }
+        let [again, touched, untouched] = [again, touched, untouched].map(of);
+        Telling { again, touched, untouched, ..Telling::default() }
     }
 
     #[test]

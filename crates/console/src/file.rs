@@ -74,6 +74,8 @@ fn refused(path: &Path, why: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     /// Returns an empty directory for one test.
@@ -118,6 +120,18 @@ mod tests {
     }
 
     #[test]
+    fn link_stays_a_link() {
+        let directory = directory("link");
+        let (target, link) = (directory.join("target"), directory.join("link"));
+        fs::write(&target, "old").expect("a file");
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        NewFile::at(&link).expect("a place").write("new").expect("written");
+        assert_eq!(fs::read_to_string(&target).expect("text"), "new");
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        fs::remove_dir_all(directory).expect("a directory");
+    }
+
+    #[test]
     fn planted_link_leads_nowhere() {
         let directory = directory("planted");
         let (path, victim) = (directory.join("a.html"), directory.join("victim"));
@@ -130,6 +144,22 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).expect("text"), "precious");
         assert_eq!(fs::read_to_string(&path).expect("text"), "new");
         assert_eq!(names(&directory), ["a.html", "victim"]);
+        fs::remove_dir_all(directory).expect("a directory");
+    }
+
+    #[test]
+    fn a_file_that_only_its_owner_could_read_stays_one() {
+        let directory = directory("mode");
+        let path = directory.join("a.html");
+        let mode = || fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
+        NewFile::at(&path).expect("a place").write("new").expect("written");
+        let new = mode();
+        assert_eq!(new & 0o600, 0o600);
+        for kept in [0o600, 0o640, 0o664] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(kept)).expect("a mode");
+            NewFile::at(&path).expect("a place").write("newer").expect("written");
+            assert_eq!(mode(), kept, "{kept:o}");
+        }
         fs::remove_dir_all(directory).expect("a directory");
     }
 

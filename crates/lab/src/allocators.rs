@@ -192,11 +192,13 @@ fn remarks(passes: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::{tiny, value};
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     #[test]
     fn every_allocator_has_its_figures_and_histograms() {
         let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &PUBLISHED);
+        assert_eq!(outcome.figures.len(), 3 * 13);
         let names: Vec<&str> = outcome.histograms.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names[..2], ["zsmalloc load_ns", "zsmalloc store_ns"]);
         assert!(outcome.histograms.iter().all(|(_, times)| times.count() > 40_000));

@@ -161,3 +161,18 @@ fn remarks(objects: usize) -> Vec<String> {
         format!("This machine has {cpus} CPUs; more workers than that share them in turns."),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+
+    #[test]
+    fn every_design_has_a_time_and_a_speed_up() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &PUBLISHED);
+        assert_eq!(outcome.figures.len(), 2 * DESIGNS.len() * worker_counts().len());
+        assert_eq!(value(&outcome, "hierarchical", SPEED_UP), 1.0);
+        assert!(outcome.figures.iter().all(|figure| figure.value > 0.0));
+    }
+}

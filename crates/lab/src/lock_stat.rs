@@ -144,6 +144,22 @@ fn mix(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+
+    #[test]
+    fn every_design_of_every_allocator_has_its_rows() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &[]);
+        assert_eq!(outcome.figures.len(), 7 * 14);
+        for variant in ["zbud pool-lock", "z3fold per-cpu", "zsmalloc hierarchical"] {
+            let value = |metric| value(&outcome, variant, metric);
+            assert!(value("operations/s, watched") > 0.0);
+            assert!(value("operations/s, not watched") > 0.0);
+            assert!(value("acquisitions") >= 1.0);
+            assert!(value("holdtime-max") >= value("holdtime-avg"));
+            assert!(value("holdtime-total") > 0.0);
+        }
+    }
 
     #[test]
     fn a_row_is_of_the_number_it_names_and_times_are_microseconds() {

@@ -233,6 +233,18 @@ fn remarks(pages: usize, operations: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny};
+
+    #[test]
+    fn every_design_has_its_bandwidths_and_ratio() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &PUBLISHED);
+        assert_eq!(outcome.figures.len(), 3 * 3 * 5);
+        assert!(outcome.figures.iter().all(|figure| figure.value > 0.0));
+        let ratios = outcome.figures.iter().filter(|figure| figure.metric == "compression ratio");
+        assert!(ratios.clone().all(|figure| figure.value > 1.0 && figure.value <= 3.0));
+        assert_eq!(ratios.count(), 9);
+    }
 
     #[test]
     fn a_page_that_another_took_the_place_of_is_noticed() {

@@ -174,6 +174,18 @@ fn remarks(files: usize, passes: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+
+    #[test]
+    fn every_design_has_its_figures() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &PUBLISHED);
+        for locking in Locking::ALL {
+            assert!(value(&outcome, locking.name(), "files/s") > 0.0);
+            assert!(value(&outcome, locking.name(), "real") > 0.0);
+        }
+        assert_eq!(outcome.figures.len(), 16);
+    }
 
     #[test]
     fn a_page_that_is_wrong_or_lost_is_noticed() {

@@ -348,11 +348,20 @@ fn remarks(events: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     fn counts(allocator: Allocator, chooser: Chooser, limit_bytes: u64) -> Counts {
         let trace = Trace::builtin();
         let variant = Variant { allocator, chooser };
         replay(&variant, &Content::all(), &trace.events()[..40_000], limit_bytes).unwrap()
+    }
+
+    #[test]
+    fn every_variant_has_its_figures() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &[]);
+        assert_eq!(outcome.figures.len(), VARIANTS.len() * 8);
+        assert_eq!(value(&outcome, "zbud, by the pool", "written back"), 0.0, "the limit is far");
     }
 
     #[test]

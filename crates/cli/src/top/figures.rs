@@ -194,8 +194,11 @@ fn quantiles(p50: Option<u64>, p99: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zfold_disk::DiskStats;
+
     use super::*;
     use crate::watched::machine::{Pressure, Zram, Zswap};
+    use crate::watched::rates::Rates;
 
     #[test]
     fn the_machine_is_told_in_short_parts() {
@@ -217,6 +220,22 @@ mod tests {
             "memory 8.00G, available 2.00G, pressure some 1.2% full 0.0%, swap 512M of 1.00G, \
              zram 4.00M in 1.00M, zswap off"
         );
+    }
+
+    #[test]
+    fn one_has_its_sums_and_rates() {
+        let grown = Figures { faults_total: 12, ..Figures::default() };
+        let run = Run { rates: Rates::new(grown, 1.0), ..Run::default() };
+        let figures = of_subject(&Subject::Run(Box::new(run)));
+        assert!(figures.contains(&("faults", "0, 12/s".to_owned())), "{figures:?}");
+        assert!(figures.contains(&("p50, p99 now", "-, -".to_owned())), "{figures:?}");
+        let mut grown = DiskStats::default();
+        grown.reads_total = 3;
+        let served = Rates::new(grown, 1.0);
+        let disk = Disk { served, ..Disk::default() };
+        let figures = of_subject(&Subject::Disk(Box::new(disk)));
+        assert!(figures.contains(&("reads", "3/s".to_owned())), "{figures:?}");
+        assert!(!figures.iter().any(|figure| figure.0 == "far"), "{figures:?}");
     }
 
     #[test]

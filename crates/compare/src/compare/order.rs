@@ -73,6 +73,25 @@ mod tests {
     }
 
     #[test]
+    fn freed_contents_move_on_by_seven() {
+        let order = Order::new(40, 3);
+        let (freed, filled) = (&order.freed, &order.filled);
+        assert_eq!(order.refilled[freed[0]], filled[freed[7]]);
+        assert_eq!(order.refilled[freed[19]], filled[freed[6]]);
+        for key in (0..40).filter(|key| !freed.contains(key)) {
+            assert_eq!(order.refilled[key], filled[key]);
+        }
+    }
+
+    #[test]
+    fn permutations_follow_each_other_in_one_stream() {
+        let mut rng = Xorshift64::new(5);
+        let (a, b, c) = (rng.permutation(9), rng.permutation(9), rng.permutation(9));
+        let order = Order::new(9, 5);
+        assert_eq!((order.filled, &order.freed[..], order.loads), (a, &b[..4], c));
+    }
+
+    #[test]
     fn few_pages_have_an_order_too() {
         assert!(Order::new(1, 1).freed.is_empty());
         assert_eq!(Order::new(3, 1).freed, Order::new(3, 1).refills);

@@ -1,11 +1,13 @@
 //! One server, or a master with a replica.
 
 use std::io::{Read as _, Write as _};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zfold_far::EngineError;
 use zfold_far::testing::conformance;
+use zfold_far::{EngineError, FarBacking, FarOptions};
+use zfold_store::backing::Backing as _;
 use zfold_testing::net::serve;
 use zfold_testing::redis::{Server, ready};
 use zfold_testing::skip::has_loopback;
@@ -155,4 +157,28 @@ fn redirections_end() {
     // The time may end in the middle of one.
     let says = |what: &str| error.to_string().contains(what);
     assert!(says("from node to node") || says("no answer in time"), "{error}");
+}
+
+#[test]
+fn what_lies_in_redis_tells_nothing_and_is_removed_at_the_end() {
+    needs!(ready());
+    let server = Server::start(&[]);
+    let engine = connect(&server.place());
+    let backing = FarBacking::open(Arc::clone(&engine), FarOptions::new(4 << 20));
+    let backing = backing.expect("a backing");
+    let secret = b"nobody but the owner of these bytes may read this line of text. ";
+    let plain = secret.repeat((1 << 20) / secret.len());
+    backing.write_at(512, &plain).expect("written");
+    let mut bytes = 0;
+    for key in server.cli(&["KEYS", "*"]).lines() {
+        let value = server.cli(&["--no-raw", "GET", key]);
+        bytes += value.len();
+        assert!(!value.contains("owner of these"), "plain text in {key}");
+    }
+    assert!(bytes > plain.len(), "only {bytes} bytes were looked at");
+    let mut out = vec![0; plain.len()];
+    backing.read_at(512, &mut out).expect("read");
+    assert!(out == plain);
+    drop(backing);
+    assert_eq!(server.values(), 0);
 }

@@ -55,7 +55,21 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
 mod tests {
     use super::foreground::Foreground;
     use super::*;
+    use crate::experiment::harness::Published;
+    use crate::experiment::harness::testing::{check_outcome, tiny};
     use zfold_compare::latency::Latency;
+
+    #[test]
+    fn all_parts_have_their_figures() {
+        let told = std::sync::Mutex::new(Vec::new());
+        let tell = |_: &str, share: f64| told.lock().unwrap().push(share);
+        let outcome = run(&tiny(), &tell).unwrap();
+        let published: Vec<Published> =
+            pressure::PUBLISHED.into_iter().chain(copies::PUBLISHED).collect();
+        check_outcome(&outcome, NAME, &published);
+        let told = told.into_inner().unwrap();
+        assert!(told.is_sorted() && told[0] == 0.0 && told[told.len() - 1] < 1.0, "{told:?}");
+    }
 
     #[test]
     fn foreground_notices_a_wrong_byte() {

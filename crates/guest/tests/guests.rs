@@ -229,11 +229,7 @@ fn a_recorded_working_set_is_there_before_it_is_asked_for() {
 fn a_guest_that_is_filled_needs_nobody() {
     let mut options = ServerOptions::default();
     options.fill_rate = 64 << 20;
-    let world = World::of(
-        2000,
-        &images_options(CodecKind::Lz4.into(), None),
-        (options, FrontOptions::default()),
-    );
+    let world = World::with(2000, (options, FrontOptions::default()));
     let mut guest = vmm!(world, "whole");
     assert_eq!(guest.ask("read 3"), first_word(SEED, 3).to_string());
     let began = std::time::Instant::now();
@@ -254,11 +250,7 @@ fn a_guest_that_is_filled_needs_nobody() {
 fn the_first_guest_of_an_image_is_recorded_by_itself() {
     let mut options = ServerOptions::default();
     options.records_first = true;
-    let world = World::of(
-        2000,
-        &images_options(CodecKind::Lz4.into(), None),
-        (options, FrontOptions::default()),
-    );
+    let world = World::with(2000, (options, FrontOptions::default()));
     let mut first = vmm!(world, "whole");
     assert_eq!(first.ask(&format!("verify {SEED} 0 1000 7")), "right");
     // The last page is noted when its fault has been answered.
@@ -275,11 +267,7 @@ fn the_first_guest_of_an_image_is_recorded_by_itself() {
 fn a_guest_whose_regions_are_refused_is_killed_if_one_says_so() {
     let mut options = ServerOptions::default();
     options.kills_refused = true;
-    let world = World::of(
-        256,
-        &images_options(CodecKind::Lz4.into(), None),
-        (options, FrontOptions::default()),
-    );
+    let world = World::with(256, (options, FrontOptions::default()));
     let Some(mut guest) = world.vmm("beyond") else { return skip("no userfaultfd") };
     world.hears("is killed: ");
     world.has_guests(0);

@@ -34,8 +34,11 @@ pub(crate) const SEED: u64 = 5;
 
 impl World {
     pub(crate) fn new(pages: u64) -> Self {
-        let options = images_options(CodecKind::Lz4.into(), None);
-        Self::of(pages, &options, (ServerOptions::default(), FrontOptions::default()))
+        Self::with(pages, Default::default())
+    }
+
+    pub(crate) fn with(pages: u64, options: (ServerOptions, FrontOptions)) -> Self {
+        Self::of(pages, &images_options(CodecKind::Lz4.into(), None), options)
     }
 
     pub(crate) fn of(
@@ -97,8 +100,7 @@ pub(crate) fn world(pages: u64, places: usize, handshake: Duration) -> World {
     let mut options = FrontOptions::default();
     options.places = places;
     options.handshake = handshake;
-    let store = images_options(CodecKind::Lz4.into(), None);
-    World::of(pages, &store, (ServerOptions::default(), options))
+    World::with(pages, (ServerOptions::default(), options))
 }
 
 /// Sockets in a folder.

@@ -443,3 +443,18 @@ fn a_server_that_does_not_look_is_named_and_can_be_ended() {
     kill(server);
     assert_ne!(guest.hear(), "0");
 }
+
+#[test]
+fn a_guest_that_is_held_is_not_blamed_on_its_server() {
+    let mut options = FrontOptions::default();
+    options.patience = Duration::from_secs(1);
+    let world = World::new(256, false, options);
+    let socket = world.folder.path().join("web");
+    let Some(mut held) = Vmm::start(&socket, 2 * world.pages, "whole") else {
+        return skip("no userfaultfd");
+    };
+    held.say("read 3");
+    // The front looks once a second.
+    assert!(!held.answers_within(Duration::from_secs(3)), "it was answered");
+    assert!(world.said.lock().expect("no panic").is_empty());
+}

@@ -50,6 +50,8 @@ pub(super) enum ToFront {
     Machine(String),
     /// All images are there.
     Ready,
+    /// A guest cannot be served, and waits.
+    Held(u64),
     /// A guest needs no server.
     Ended(u64),
     /// Here is the other end of the stock's channel.

@@ -247,6 +247,10 @@ impl Front {
                 (servers.is_ready, servers.in_vain) = (true, 0);
                 return Some(News::Ready);
             }
+            ToFront::Held(number) => {
+                let mut state = self.0.state.lock();
+                state.guests.entry(number).and_modify(|guest| guest.is_held = true);
+            }
             ToFront::Ended(number) => {
                 let ended = self.0.state.lock().guests.remove(&number);
                 ended.into_iter().for_each(|guest| self.let_go(guest));

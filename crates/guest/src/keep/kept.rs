@@ -15,7 +15,7 @@ use super::channel::{Channel, ToServer};
 use crate::serve::descriptor::{Descriptor, kill, peer, peer_pidfd};
 use crate::serve::handshake::Offer;
 use crate::serve::journal;
-use crate::serve::session::Done;
+use crate::serve::session::Report;
 use crate::serve::start::Arrived;
 use crate::sys::ready;
 
@@ -47,6 +47,8 @@ pub(super) struct Kept {
     /// Looks that the server had taken, and the time of the last change.
     looks: (Option<u64>, Instant),
     is_reported: bool,
+    /// The current server cannot serve it, and has said so.
+    pub(super) is_held: bool,
 }
 
 impl Kept {
@@ -54,7 +56,7 @@ impl Kept {
         let (Things::Guest { stream, .. } | Things::Machine { stream, .. }) = &things;
         let pidfd = peer_pidfd(stream);
         let looks = (None, Instant::now());
-        Self { about, things, pidfd, is_sent: false, looks, is_reported: false }
+        Self { about, things, pidfd, is_sent: false, looks, is_reported: false, is_held: false }
     }
 
     /// Keeps a guest whose message is complete.
@@ -99,7 +101,8 @@ impl Kept {
                 server.try_send(&ToServer::Machine(number, self.about.image.clone()), &fds)?;
             }
         }
-        (self.is_sent, self.looks, self.is_reported) = (true, (None, Instant::now()), false);
+        (self.is_sent, self.is_held) = (true, false);
+        (self.looks, self.is_reported) = ((None, Instant::now()), false);
         Ok(())
     }
 
@@ -150,13 +153,13 @@ impl Kept {
         if looks != self.looks.0 || !(said.contains(PollFlags::IN) || is_busy) {
             (self.looks, self.is_reported) = ((looks, now), false);
         }
-        let is_late = now.duration_since(self.looks.1) >= patience;
+        let is_late = !self.is_held && now.duration_since(self.looks.1) >= patience;
         is_late && !std::mem::replace(&mut self.is_reported, is_late)
     }
 }
 
 /// Returns the guest that a front has handed over.
-pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
+pub(super) fn arrived(fds: Vec<OwnedFd>, report: Report) -> io::Result<Arrived> {
     let mut fds = fds.into_iter();
     let (Some(fd), Some(journal), Some(stream)) = (fds.next(), fds.next(), fds.next()) else {
         return Err(io::ErrorKind::InvalidData.into());
@@ -168,5 +171,5 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     let text = text[end + 1..].to_vec();
     let descriptor = Descriptor::new(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     let offer = Offer { stream: stream.into(), text, descriptor, pid };
-    Ok(Arrived { image, offer, number, journal, done })
+    Ok(Arrived { image, offer, number, journal, report })
 }

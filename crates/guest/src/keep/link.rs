@@ -17,6 +17,7 @@ use super::channel::{Channel, ToFront, ToServer};
 use super::kept::arrived;
 use crate::serve::Server;
 use crate::serve::prompt::be_prompt;
+use crate::serve::session::Fate;
 
 /// A machine that another server put pages into.
 #[derive(Debug)]
@@ -158,13 +159,17 @@ fn hear(
         match message {
             ToServer::Guest(number) => {
                 let to = Arc::clone(channel);
-                let done = move || {
+                let report = move |fate| {
+                    let message = match fate {
+                        Fate::Held => ToFront::Held(number),
+                        Fate::Ended => ToFront::Ended(number),
+                    };
                     // Same as above.
-                    let _ = to.send(&ToFront::Ended(number), &[]);
+                    let _ = to.send(&message, &[]);
                 };
                 // A guest that cannot be read stays with the front (H2), which reports that it gets
                 // no answer.
-                if let Ok(arrived) = arrived(fds, Box::new(done)) {
+                if let Ok(arrived) = arrived(fds, Box::new(report)) {
                     server.adopt(arrived);
                 }
             }

@@ -27,8 +27,16 @@ const LATER: Duration = Duration::from_secs(1);
 /// How long the first guest of an image is recorded.
 const RECORDED: Duration = Duration::from_secs(30);
 
-/// Called when a guest needs no server and no descriptor any longer.
-pub(crate) type Done = Box<dyn FnOnce() + Send>;
+/// What the front has to know of a guest.
+pub(crate) enum Fate {
+    /// It cannot be served, and waits.
+    Held,
+    /// It needs no server and no descriptor any longer.
+    Ended,
+}
+
+/// Tells the front.
+pub(crate) type Report = Box<dyn Fn(Fate) + Send>;
 
 /// A guest that is to be served, or held because it cannot be.
 pub(super) struct Session {
@@ -36,7 +44,7 @@ pub(super) struct Session {
     pub(super) figures: Arc<Figures>,
     pub(super) stream: UnixStream,
     pub(super) descriptor: Descriptor,
-    pub(super) done: Done,
+    pub(super) report: Report,
 }
 
 /// What serving a guest takes.
@@ -78,6 +86,7 @@ impl Session {
     pub(super) fn refuse(&self, told: &str) {
         let (who, image) = (self.figures.who(), self.figures.image());
         self.shared.hold(&self.figures);
+        (self.report)(Fate::Held);
         let end = match self.shared.options.kills_refused {
             false => "waits",
             true if kill(peer_pidfd(&self.stream).as_ref()) => "is killed",
@@ -95,11 +104,11 @@ impl Session {
             None => self.hold(),
         };
         // After this report, its image may be removed and descriptors counted.
-        let Self { stream, descriptor, done, .. } = self;
+        let Self { stream, descriptor, report, .. } = self;
         drop((stream, descriptor));
         shared.ended(&figures);
         if is_over {
-            done();
+            report(Fate::Ended);
         }
     }
 

@@ -14,7 +14,7 @@ use super::figures::Lies;
 use super::handshake::Offer;
 use super::journal::Journal;
 use super::prompt;
-use super::session::{Done, Served, Session};
+use super::session::{Report, Served, Session};
 use super::shared::Shared;
 use crate::core::guest::Guest;
 use crate::core::regions;
@@ -32,7 +32,7 @@ pub(crate) struct Arrived {
     pub(crate) offer: Offer,
     pub(crate) number: u64,
     pub(crate) journal: File,
-    pub(crate) done: Done,
+    pub(crate) report: Report,
 }
 
 /// Starts the thread of a guest.
@@ -71,11 +71,11 @@ struct Begun {
 }
 
 fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Begun {
-    let Arrived { image, offer, number, journal, done } = arrived;
+    let Arrived { image, offer, number, journal, report } = arrived;
     let Offer { stream, text, descriptor, pid } = offer;
     let claim = shared.images.claim(&image).map_err(|error| error.to_string());
     let (figures, shared) = (shared.enter(&image, number, pid), Arc::clone(shared));
-    let session = Session { shared, figures, stream, descriptor, done };
+    let session = Session { shared, figures, stream, descriptor, report };
     Begun { claim, text, journal, session }
 }
 

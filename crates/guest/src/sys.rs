@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -43,12 +43,7 @@ pub(crate) fn send(
         assert!(beside.push(SendAncillaryMessage::ScmRights(fds)), "more than {FDS}");
     }
     let flags = flags | SendFlags::NOSIGNAL;
-    loop {
-        match sendmsg(&to, &[IoSlice::new(bytes)], &mut beside, flags) {
-            Err(Errno::INTR) => {}
-            sent => return sent,
-        }
-    }
+    retry_on_intr(|| sendmsg(&to, &[IoSlice::new(bytes)], &mut beside, flags))
 }
 
 /// Receives bytes, with all descriptors beside them.
@@ -60,12 +55,8 @@ pub(crate) fn receive(
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let len = loop {
-        match recvmsg(&from, &mut [IoSliceMut::new(into)], &mut beside, flags) {
-            Err(Errno::INTR) => {}
-            received => break received?.bytes,
-        }
-    };
+    let mut into = [IoSliceMut::new(into)];
+    let len = retry_on_intr(|| recvmsg(&from, &mut into, &mut beside, flags))?.bytes;
     let fds = beside.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,

@@ -160,10 +160,8 @@ impl Kept {
 
 /// Returns the guest that a front has handed over.
 pub(super) fn arrived(fds: Vec<OwnedFd>, report: Report) -> io::Result<Arrived> {
-    let mut fds = fds.into_iter();
-    let (Some(fd), Some(journal), Some(stream)) = (fds.next(), fds.next(), fds.next()) else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
+    let fds = <[OwnedFd; 3]>::try_from(fds);
+    let [fd, journal, stream] = fds.map_err(|_| io::ErrorKind::InvalidData)?;
     let journal = File::from(journal);
     let (text, _) = journal::about(&journal)?;
     let end = text.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fcntl_get_seals;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::sys::{poll, receive, send};
@@ -228,12 +228,8 @@ fn close_others((one, other): (RawFd, RawFd)) {
 /// Waits for a byte; there is none if the other end is closed.
 fn hear(door: BorrowedFd<'_>) -> Option<u8> {
     let mut said = [0];
-    loop {
-        match rustix::io::read(door, &mut said) {
-            Err(Errno::INTR) => {}
-            read => return read.is_ok_and(|len| len > 0).then_some(said[0]),
-        }
-    }
+    let read = retry_on_intr(|| rustix::io::read(door, &mut said));
+    read.is_ok_and(|len| len > 0).then_some(said[0])
 }
 
 /// Sends a byte with descriptors.

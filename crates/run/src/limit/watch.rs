@@ -195,8 +195,7 @@ impl Watcher {
         let opens = open.abs_diff(self.open) > (self.shared.budget.limit() / OPENS).max(OPENS_MIN);
         self.open = open;
         let is_young = self.newest.1.elapsed() < YOUNG;
-        let waits = spaces.iter().any(|managed| !managed.is_attached() && managed.open() > 0);
-        if opens || is_young || waits {
+        if opens || is_young || spaces.iter().any(|managed| self.should_attach(managed)) {
             self.calm_since = Instant::now();
         }
         shortest.max((self.calm_since.elapsed() / 4).min(CALM))
@@ -238,18 +237,21 @@ impl Watcher {
         }
     }
 
+    /// Returns whether a space is to be attached, and is not yet.
+    fn should_attach(&self, managed: &Managed) -> bool {
+        let smallest = close_min().max(self.shared.budget.limit() / 64);
+        !managed.is_attached()
+            && !managed.is_dead()
+            && !managed.refused.load(Ordering::Relaxed)
+            && managed.pid() != 0
+            && (managed.charged() >= smallest || managed.shares())
+            && managed.is_worth_helper()
+    }
+
     /// Asks for large spaces to be attached, at each look until they are.
     fn ask(&self, spaces: &[Arc<Managed>]) {
-        let smallest = close_min().max(self.shared.budget.limit() / 64);
-        let can = |managed: &&Arc<Managed>| {
-            !managed.is_attached()
-                && !managed.is_dead()
-                && !managed.refused.load(Ordering::Relaxed)
-                && managed.pid() != 0
-                && (managed.charged() >= smallest || managed.shares())
-                && managed.is_worth_helper()
-        };
-        let mut wanted: Vec<_> = spaces.iter().filter(can).collect();
+        let mut wanted: Vec<_> =
+            spaces.iter().filter(|managed| self.should_attach(managed)).collect();
         wanted.sort_by_key(|managed| std::cmp::Reverse(managed.charged()));
         for managed in wanted {
             self.shared.tracing.attach(managed.id);

@@ -82,8 +82,10 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Growth {
     /// Writable mappings of at least this many bytes.
+    pub writable_bytes: u32,
+    /// Mappings of at least this many bytes that cannot be written to any longer.
     pub mapping_bytes: u32,
-    /// Also mappings that are not writable yet, and the heap.
+    /// Also those that cannot be written to yet, and the heap.
     pub all: bool,
 }
 

@@ -41,9 +41,11 @@ const SMALL: [usize; 2] = [16 << 20, 64 << 20];
 const TIGHT: usize = 128 << 20;
 
 /// A mapping of at least this share of the limit is checked when it is made; never one with fewer
-/// bytes than the first of [`GROWTH`], and always one with as many as the second.
+/// bytes than the first of [`GROWTH`], and always one with as many as the second; in a group with a
+/// limit, a writable one of that many.
 const GROWTH_SHARE: usize = 32;
 const GROWTH: [usize; 2] = [64 << 10, 2 << 20];
+const GROWTH_TOGETHER: u32 = 16 << 10;
 
 /// The limit and the charges. Relaxed throughout: each number is used on its own; a fault may
 /// exceed the limit by what faults at the same moment take.
@@ -311,7 +313,8 @@ impl Budget {
     pub(crate) fn growth(&self) -> Growth {
         let bytes = (self.limit() / GROWTH_SHARE).saturating_mul(page_len());
         let mapping_bytes = bytes.clamp(GROWTH[0], GROWTH[1]) as u32;
-        Growth { mapping_bytes, all: self.is_small() || self.is_together() }
+        let writable_bytes = if self.is_together() { GROWTH_TOGETHER } else { mapping_bytes };
+        Growth { writable_bytes, mapping_bytes, all: self.is_small() || self.is_together() }
     }
 
     /// Returns from how many pages on open memory is worth closing.
@@ -452,11 +455,8 @@ mod tests {
         budget.set_held(40 << 20);
         assert!(budget.room() == 0 && budget.is_high());
         budget.set_held(80 << 20);
-        assert_eq!(
-            budget.limit(),
-            pages_in(LIMIT_MIN as usize),
-            "with none, the program would make no progress"
-        );
+        let least = pages_in(LIMIT_MIN as usize);
+        assert_eq!(budget.limit(), least, "with none, the program would make no progress");
         // What forks share needs room to be copied.
         budget.change_copies(mib() * 16, 0);
         budget.change_credit(0, mib() * 32);
@@ -485,16 +485,16 @@ mod tests {
     fn small_limits_are_attached_at_once() {
         let budget = Budget::new(16 << 20, true);
         budget.change(0, 1);
-        assert!(budget.is_growing() && !budget.is_near());
-        assert!(budget.is_small() && !Budget::new(17 << 20, true).is_small());
-        let is_small = |mib: u64| Budget::new(mib << 20, false).is_small();
-        assert!(is_small(64) && !is_small(65));
-        assert_eq!(budget.growth(), Growth { mapping_bytes: 512 << 10, all: true });
+        assert!(budget.is_growing() && !budget.is_near() && budget.is_small());
+        let is_small = |mib: u64, urgent| Budget::new(mib << 20, urgent).is_small();
+        assert!(is_small(64, false) && !is_small(65, false) && !is_small(17, true));
+        let growth = |bytes, all| Growth { writable_bytes: bytes, mapping_bytes: bytes, all };
+        assert_eq!(budget.growth(), growth(512 << 10, true));
         assert_eq!(Budget::new(1 << 20, true).growth().mapping_bytes, 64 << 10);
-        let large = Growth { mapping_bytes: 2 << 20, all: false };
+        let large = growth(2 << 20, false);
         assert_eq!([64 << 20, 1 << 30].map(|bytes| Budget::new(bytes, true).growth()), [large; 2]);
         budget.set_limit(1 << 30);
         budget.set_limit_together(64 << 20);
-        assert_eq!(budget.growth(), Growth { all: true, ..large }, "a group has a limit");
+        assert_eq!(budget.growth(), Growth { writable_bytes: GROWTH_TOGETHER, all: true, ..large });
     }
 }

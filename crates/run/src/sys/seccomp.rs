@@ -70,24 +70,22 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
     match number {
         // Large private anonymous memory of the plain kind.
         libc::SYS_mmap => {
-            let writable = [step(LOAD, argument(2)), test(ANY_OF, flags(libc::PROT_WRITE), 0, 5)];
-            let writable = if growth.all { &[][..] } else { &writable };
-            let mut code = vec![
+            // Those that pass as large skip the look at what may be done with them.
+            let skipped = if growth.all { 2 } else { 0 };
+            vec![
                 step(LOAD, argument(1) + 4),
-                test(EQUAL, 0, 0, 2),
+                test(EQUAL, 0, 0, 3 + skipped),
                 step(LOAD, argument(1)),
-                test(AT_LEAST, growth.mapping_bytes, 0, 5 + writable.len() as u8),
-            ];
-            code.extend(writable);
-            code.extend([
+                test(AT_LEAST, growth.mapping_bytes, 1 + skipped, 0),
+                test(AT_LEAST, growth.writable_bytes, 0, 6),
+                step(LOAD, argument(2)),
+                test(ANY_OF, flags(libc::PROT_WRITE), 0, 4),
                 step(LOAD, argument(3)),
-                test(ANY_OF, flags(libc::MAP_HUGETLB), 3, 0),
+                test(ANY_OF, flags(libc::MAP_HUGETLB), 2, 0),
                 step(AND, flags(libc::MAP_TYPE | libc::MAP_ANONYMOUS)),
-                test(EQUAL, flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), 2, 0),
+                test(EQUAL, flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), 1, 0),
                 ALLOW,
-                ALLOW,
-            ]);
-            code
+            ]
         }
         // A large range that cannot be written to afterwards.
         libc::SYS_mprotect => vec![
@@ -273,7 +271,7 @@ pub(crate) fn helpers_calls() -> Vec<[u8; SEEN]> {
 /// Bytes that a filter sees of a call: number, architecture, instruction, six arguments.
 pub(crate) const SEEN: usize = 64;
 
-fn seen(number: libc::c_long, args: [u64; 3]) -> [u8; SEEN] {
+fn seen<const ARGS: usize>(number: libc::c_long, args: [u64; ARGS]) -> [u8; SEEN] {
     let mut bytes = [0; SEEN];
     bytes[..4].copy_from_slice(&(number as u32).to_ne_bytes());
     bytes[4..8].copy_from_slice(&ARCH.to_ne_bytes());
@@ -361,10 +359,14 @@ mod tests {
     use super::*;
 
     fn growth() -> Growth {
-        Growth { mapping_bytes: 1 << 20, all: true }
+        Growth { writable_bytes: 1 << 14, mapping_bytes: 1 << 20, all: true }
     }
 
-    fn action(filter: &[Instruction], number: libc::c_long, args: [u64; 3]) -> u32 {
+    fn action<const ARGS: usize>(
+        filter: &[Instruction],
+        number: libc::c_long,
+        args: [u64; ARGS],
+    ) -> u32 {
         execute(filter, &seen(number, args)).expect("a filter that ends")
     }
 
@@ -429,6 +431,32 @@ mod tests {
             (libc::SYS_seccomp, [u64::from(libc::SECCOMP_SET_MODE_FILTER), 0, 0]),
         ] {
             assert_eq!(action(&filter, number, args), libc::SECCOMP_RET_ALLOW, "{number}");
+        }
+    }
+
+    #[test]
+    fn private_memory_that_is_writable_or_large_is_stopped_when_it_is_mapped() {
+        let few = Growth { all: false, ..growth() };
+        let (write, read) = (libc::PROT_WRITE as u64, libc::PROT_READ as u64);
+        let private = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let (shared, file) = (libc::MAP_SHARED | libc::MAP_ANONYMOUS, libc::MAP_PRIVATE);
+        let huge = private | libc::MAP_HUGETLB as u64;
+        for (len, access, flags, stops) in [
+            (1 << 14, write, private, [true, true]),
+            (1 << 33, write, private, [true, true]),
+            ((1 << 14) - 1, write, private, [false, false]),
+            (1 << 14, read, private, [false, false]),
+            (1 << 20, read, private, [true, false]),
+            (1 << 33, read, private, [true, false]),
+            (1 << 33, write, shared as u64, [false, false]),
+            (1 << 20, write, file as u64, [false, false]),
+            (1 << 20, write, huge, [false, false]),
+        ] {
+            let stopped = [growth(), few].map(|growth| {
+                let action = action(&program(growth), libc::SYS_mmap, [0, len, access, flags]);
+                action != libc::SECCOMP_RET_ALLOW
+            });
+            assert_eq!(stopped, stops, "{len:#x} {access} {flags:#x}");
         }
     }
 

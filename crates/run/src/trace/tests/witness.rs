@@ -195,7 +195,7 @@ impl Memory for Witness {
     }
 
     fn growth(&self) -> Growth {
-        Growth { mapping_bytes: 64 << 10, all: true }
+        Growth { writable_bytes: 64 << 10, mapping_bytes: 64 << 10, all: true }
     }
 
     fn born(&self, _parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket) {

@@ -280,11 +280,11 @@ fn accesses_that_are_seen_bring_fewer_pages_back() {
     for (pattern, expected) in [
         (Pattern::Hot, [[74_771, 134, 454], [620_134, 107, 276]]),
         (Pattern::Zipf, [[68_296, 70, 381], [604_138, 59, 224]]),
-        (Pattern::Mix, [[178_083, 61, 641], [1_631_417, 60, 482]]),
-        (Pattern::Loop, [[347_296, 11, 274], [3_258_757, 1, 83]]),
-        (Pattern::Uniform, [[300_426, 43, 389], [3_000_088, 14, 170]]),
-        (Pattern::Scan, [[177_419, 44, 603], [1_630_535, 44, 422]]),
-        (Pattern::Shift, [[145_302, 193, 693], [705_933, 118, 308]]),
+        (Pattern::Mix, [[178_144, 61, 636], [1_623_465, 61, 472]]),
+        (Pattern::Loop, [[347_296, 11, 273], [3_258_757, 1, 83]]),
+        (Pattern::Uniform, [[300_173, 38, 355], [3_001_239, 10, 115]]),
+        (Pattern::Scan, [[176_563, 42, 515], [1_629_536, 42, 385]]),
+        (Pattern::Shift, [[145_366, 192, 691], [705_933, 118, 308]]),
     ] {
         for (times, [missed, hints, marks]) in [1, 10].into_iter().zip(expected) {
             let touches = touches(pattern, times * TOUCHES);
@@ -299,6 +299,17 @@ fn accesses_that_are_seen_bring_fewer_pages_back() {
             assert_eq!(found, [missed, hints, marks], "{pattern:?}, {times}");
         }
     }
+}
+
+/// Where a hot set hardly fits, nearly all that is resident is hot, and is touched much as if at
+/// random. Whoever takes few looks for evidence gives marks up, and brings 13 % fewer pages back.
+#[test]
+fn a_hot_set_that_hardly_fits_is_recognised() {
+    let touches = touches(Pattern::Hot, TOUCHES);
+    let resident = PAGES * 22 / 100;
+    let [faults, seen] = [Rule::Policy, Rule::Marks].map(|rule| misses(rule, &touches, resident));
+    println!("{resident} resident: by faults {faults}, seen {seen}");
+    assert!(seen < faults * 83 / 100, "{seen}, and {faults} by faults");
 }
 
 #[test]

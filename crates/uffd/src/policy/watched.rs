@@ -18,7 +18,7 @@
 //! all are touched at random: there, a page that was touched in one round is touched in the next
 //! one no more often than one that was not, and a page that has come half as often, since the hand
 //! looks at it after half a round. Pages that come are not watched then, but for those of a sample,
-//! from which all shares are.
+//! which go on to tell.
 //!
 //! - P4: a page that is not watched, and one whose mark cannot be seen, has the rounds of its heat.
 //! - P5: a search ends (P1): once it is hasty, a touched page is spared as little as any other.
@@ -35,9 +35,10 @@ const COUNT_MAX: u8 = 3;
 const REST: u8 = 2;
 
 /// Looks that are remembered of each kind, of which the older ones count half, and how many are
-/// needed to know anything.
-const LOOKS: u16 = 1024;
-const KNOWN: u16 = 32;
+/// needed to know anything. With a quarter of them, a hot set that hardly fits was taken for
+/// touches at random.
+const LOOKS: u16 = 4096;
+const KNOWN: u16 = 128;
 
 /// Pages that come back of which fewer than one was touched before it left, and one was touched
 /// again later, where no page is touched twice.
@@ -235,9 +236,7 @@ impl Telling {
             return Passed::Stays(watched.rounds());
         }
         let Some(touched) = touched else { return Passed::Stays(REST * count) };
-        if is_sampled(page) {
-            self.count(kind, touched);
-        }
+        self.count(kind, touched);
         if touched && haste.0 == 0 {
             if kind == Kind::Kept {
                 return Passed::Marked(Watched { kind, count: COUNT_MAX }.rounds());

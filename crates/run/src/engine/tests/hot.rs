@@ -26,7 +26,8 @@ fn pages_that_come_back_soon_stay() {
     let (first, then) = (touch(50_000), touch(50_000));
     println!("pages brought back for each touch: {first:.3}, then {then:.3}");
     // As simulated, 0.35 where each is spared once, 0.25 under the least recently used rule, 0.18
-    // under the policy without marks.
+    // under the policy without marks. A run has a little less room than its limit:
+    // 0.161 to 0.167 with six seeds where accesses are seen, and 0.194 where they are not.
     assert!(then < if sees_accesses() { 0.18 } else { 0.28 }, "{then}");
     world.check();
 }

@@ -10,9 +10,10 @@
 //! complete or not there.
 //!
 //! # Features
-//! `redis`, on by default, is for servers of Redis and what speaks like it; `s3` for objects in S3
-//! and what speaks like it; exports of NBD servers need none. `testing` has what tests of engines
-//! and of backings need.
+//! `redis` and `nbd`, on by default, are for servers of Redis, or what speaks like it, and for
+//! exports of NBD servers; `s3` is for objects in S3 and what speaks like it. `seal` is for an
+//! engine of your own alone: without it and those two, no backing can be opened. `testing` has what
+//! tests of engines and of backings need.
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,7 @@ mod pace;
 pub mod place;
 #[cfg(feature = "s3")]
 mod s3;
+#[cfg_attr(not(feature = "seal"), path = "seal_off.rs")]
 mod seal;
 #[cfg(test)]
 mod simulation;

@@ -123,7 +123,7 @@ impl Place {
     }
 
     /// Returns why a place cannot be used whose feature is missing.
-    #[cfg(not(all(feature = "redis", feature = "s3")))]
+    #[cfg(not(all(feature = "nbd", feature = "redis", feature = "s3")))]
     pub(crate) fn not_built(&self) -> PlaceError {
         let feature = match self {
             Self::Redis(_) => "redis",

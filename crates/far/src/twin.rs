@@ -3,6 +3,8 @@
 //! A twin is its test's thread: [`broken`] is true there for the one step that [`with`] was given,
 //! and nowhere else. Outside of tests it is a constant, and nothing is left of what depends on it.
 
+use std::cell::Cell;
+
 /// A step that is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "steps that only tests know are among them")]
@@ -21,54 +23,38 @@ pub(crate) enum Twin {
     NeverLooksAgain,
 }
 
+thread_local! {
+    static BROKEN: Cell<Option<Twin>> = const { Cell::new(None) };
+    /// The number of the last put that failed.
+    static SPARE: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
 /// Returns whether a step is to be done wrongly here.
 #[inline]
 pub(crate) fn broken(step: Twin) -> bool {
-    #[cfg(test)]
-    return state::BROKEN.get() == Some(step);
-    #[cfg(not(test))]
-    return {
-        let _ = step;
-        false
-    };
+    cfg!(test) && BROKEN.get() == Some(step)
 }
 
 /// Returns the number of the next put: in a twin, that of the last one that failed.
 #[inline]
 pub(crate) fn number(new: u64) -> u64 {
-    #[cfg(test)]
-    return state::SPARE.take().filter(|_| broken(Twin::ReusesNumbers)).unwrap_or(new);
-    #[cfg(not(test))]
-    return new;
+    if broken(Twin::ReusesNumbers) { SPARE.take().unwrap_or(new) } else { new }
 }
 
 /// Keeps the number of a put that failed for a twin's next one.
 #[inline]
 pub(crate) fn put_failed(number: u64) {
-    #[cfg(test)]
-    state::SPARE.set(Some(number));
-    #[cfg(not(test))]
-    let _ = number;
+    if broken(Twin::ReusesNumbers) {
+        SPARE.set(Some(number));
+    }
 }
 
 /// Does `run` on this thread with a step that is broken.
 #[cfg(test)]
 pub(crate) fn with<T>(twin: Twin, run: impl FnOnce() -> T) -> T {
-    state::BROKEN.set(Some(twin));
-    state::SPARE.set(None);
+    BROKEN.set(Some(twin));
+    SPARE.set(None);
     let done = run();
-    state::BROKEN.set(None);
+    BROKEN.set(None);
     done
-}
-
-#[cfg(test)]
-mod state {
-    use std::cell::Cell;
-
-    use super::Twin;
-
-    thread_local! {
-        pub(super) static BROKEN: Cell<Option<Twin>> = const { Cell::new(None) };
-        pub(super) static SPARE: Cell<Option<u64>> = const { Cell::new(None) };
-    }
 }

@@ -28,6 +28,7 @@ pub fn redis(said: &[u8]) {
 ///
 /// # Panics
 /// If the engine does not do what it must.
+#[cfg(feature = "nbd")]
 pub fn nbd(said: &[u8]) {
     check(&over_a_socket(said, crate::engines::nbd::heard::hear));
 }

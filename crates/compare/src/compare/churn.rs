@@ -73,11 +73,11 @@ pub(super) fn churn(
     }
     churn.load_all(&order.loads, &order.filled, &mut workers)?;
     churn.free_all(&order.freed);
-    sizes.pool_bytes_half_freed = Some(churn.pool_bytes());
+    sizes.pool_bytes_half_freed = churn.pool_bytes();
     churn.store.compact();
-    sizes.pool_bytes_half_compacted = Some(churn.pool_bytes());
+    sizes.pool_bytes_half_compacted = churn.pool_bytes();
     churn.store_all(&order.refills, &order.refilled, &mut workers)?;
-    sizes.pool_bytes_refilled = Some(churn.pool_bytes());
+    sizes.pool_bytes_refilled = churn.pool_bytes();
     churn.load_all(&order.loads, &order.refilled, &mut workers)?;
     churn.free_all(&order.keys);
     sizes.rss_bytes_emptied = churn.resident_since(&base)?;

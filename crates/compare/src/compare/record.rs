@@ -23,7 +23,7 @@ pub struct Record {
     pub chooser: Option<String>,
     /// Which locks guarded the pool.
     pub locking: String,
-    /// Name of the codec; `trace` when sizes came from a trace.
+    /// Name of the codec.
     pub codec: String,
     /// The kernel that was imitated, if one was.
     pub preset: Option<String>,
@@ -37,7 +37,7 @@ pub struct Record {
     pub repeat: u32,
     /// The seed of the order of events.
     pub seed: u64,
-    /// Pages of the input; of a trace, its stores, rejected ones included.
+    /// Pages of the input.
     pub pages: u64,
     /// Counts and bytes.
     #[serde(flatten)]
@@ -59,73 +59,62 @@ pub struct Record {
     pub loads: Latency,
 }
 
-/// Counts of pages and bytes of memory.
-///
-/// The *filled point* is when every page has been stored once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sizes {
-    /// Pages of one repeated word, kept without an object.
-    pub same_filled: u64,
-    /// Pages that did not compress and were kept as they are.
-    pub raw: u64,
-    /// Pages that were not kept: they did not compress, were too large, or met the limit.
-    pub rejected: u64,
-    /// Objects in the pool at the filled point; each is one page, compressed or raw.
-    pub objects: u64,
-    /// Bytes of these objects.
-    pub payload_bytes: u64,
-    /// Bytes of pool pages at the filled point.
-    pub pool_bytes: u64,
-    /// Most bytes of pool pages at any time.
-    pub pool_bytes_peak: u64,
-    /// The pool after a random half was freed; `None` in a trace, which frees in its own order.
-    pub pool_bytes_half_freed: Option<u64>,
-    /// The pool after compaction of that state.
-    pub pool_bytes_half_compacted: Option<u64>,
-    /// The pool after the freed half was stored again.
-    pub pool_bytes_refilled: Option<u64>,
-    /// The pool after all was freed.
-    pub pool_bytes_emptied: u64,
-    /// Bytes of the tables that find and manage the objects, at the filled point.
-    pub metadata_bytes: u64,
-    /// Bytes of the codec's working memory, of all threads together; not part of the metadata.
-    pub codec_bytes: u64,
-    /// Growth of the anonymous resident memory from the first page to the filled point, in bytes.
-    pub rss_bytes: u64,
-    /// The same to the point where all was freed.
-    pub rss_bytes_emptied: u64,
+/// Declares figures, and the median of each.
+macro_rules! sizes {
+    ($(#[$of:meta])* struct Sizes { $($(#[$about:meta])* $name:ident,)* }) => {
+        $(#[$of])*
+        pub struct Sizes { $($(#[$about])* pub $name: u64,)* }
+
+        impl Sizes {
+            /// Returns the middle one of each figure, the larger of two.
+            pub(crate) fn median(all: &[Self]) -> Self {
+                let middle = |figure: fn(&Self) -> u64| {
+                    let mut values: Vec<u64> = all.iter().map(figure).collect();
+                    values.sort_unstable();
+                    values[values.len() / 2]
+                };
+                Self { $($name: middle(|sizes| sizes.$name),)* }
+            }
+        }
+    };
 }
 
-impl Sizes {
-    /// Returns the middle one of each figure, `None` where one is unknown; of an even number the
-    /// larger of the middle two.
-    pub(crate) fn median(all: &[Self]) -> Self {
-        fn middle(mut values: Vec<u64>) -> u64 {
-            values.sort_unstable();
-            values[values.len() / 2]
-        }
-        let each = |figure: fn(&Self) -> u64| middle(all.iter().map(figure).collect());
-        let known = |figure: fn(&Self) -> Option<u64>| {
-            let values: Option<Vec<u64>> = all.iter().map(figure).collect();
-            values.map(middle)
-        };
-        Self {
-            same_filled: each(|sizes| sizes.same_filled),
-            raw: each(|sizes| sizes.raw),
-            rejected: each(|sizes| sizes.rejected),
-            objects: each(|sizes| sizes.objects),
-            payload_bytes: each(|sizes| sizes.payload_bytes),
-            pool_bytes: each(|sizes| sizes.pool_bytes),
-            pool_bytes_peak: each(|sizes| sizes.pool_bytes_peak),
-            pool_bytes_half_freed: known(|sizes| sizes.pool_bytes_half_freed),
-            pool_bytes_half_compacted: known(|sizes| sizes.pool_bytes_half_compacted),
-            pool_bytes_refilled: known(|sizes| sizes.pool_bytes_refilled),
-            pool_bytes_emptied: each(|sizes| sizes.pool_bytes_emptied),
-            metadata_bytes: each(|sizes| sizes.metadata_bytes),
-            codec_bytes: each(|sizes| sizes.codec_bytes),
-            rss_bytes: each(|sizes| sizes.rss_bytes),
-            rss_bytes_emptied: each(|sizes| sizes.rss_bytes_emptied),
-        }
+sizes! {
+    /// Counts of pages and bytes of memory.
+    ///
+    /// The *filled point* is when every page has been stored once.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    struct Sizes {
+        /// Pages of one repeated word, kept without an object.
+        same_filled,
+        /// Pages that did not compress and were kept as they are.
+        raw,
+        /// Pages that were not kept: they did not compress, were too large, or met the limit.
+        rejected,
+        /// Objects in the pool at the filled point; each is one page, compressed or raw.
+        objects,
+        /// Bytes of these objects.
+        payload_bytes,
+        /// Bytes of pool pages at the filled point.
+        pool_bytes,
+        /// Most bytes of pool pages at any time.
+        pool_bytes_peak,
+        /// The pool after a random half was freed.
+        pool_bytes_half_freed,
+        /// The pool after compaction of that state.
+        pool_bytes_half_compacted,
+        /// The pool after the freed half was stored again.
+        pool_bytes_refilled,
+        /// The pool after all was freed.
+        pool_bytes_emptied,
+        /// Bytes of the tables that find and manage the objects, at the filled point.
+        metadata_bytes,
+        /// Bytes of the codec's working memory, of all threads together; not part of the metadata.
+        codec_bytes,
+        /// Bytes the anonymous resident memory grew by, from the first page to the filled point.
+        rss_bytes,
+        /// The same to the point where all was freed.
+        rss_bytes_emptied,
     }
 }
 
@@ -199,9 +188,9 @@ pub(crate) mod tests {
             payload_bytes: 8192,
             pool_bytes,
             pool_bytes_peak: pool_bytes,
-            pool_bytes_half_freed: Some(pool_bytes / 2 + 4096),
-            pool_bytes_half_compacted: Some(pool_bytes / 2),
-            pool_bytes_refilled: Some(pool_bytes),
+            pool_bytes_half_freed: pool_bytes / 2 + 4096,
+            pool_bytes_half_compacted: pool_bytes / 2,
+            pool_bytes_refilled: pool_bytes,
             pool_bytes_emptied: 0,
             metadata_bytes: 512,
             codec_bytes: 16384,
@@ -221,10 +210,9 @@ pub(crate) mod tests {
     #[test]
     fn medians_are_per_figure() {
         let mut all = [sizes(3), sizes(1), sizes(2)];
-        all[1].pool_bytes_refilled = None;
         all[1].rss_bytes = 1 << 30;
         let median = Sizes::median(&all);
         assert_eq!((median.pool_bytes, median.pool_bytes_peak), (2, 2));
-        assert_eq!((median.rss_bytes, median.pool_bytes_refilled), (515, None));
+        assert_eq!((median.rss_bytes, median.pool_bytes_refilled), (515, 2));
     }
 }

@@ -5,13 +5,13 @@
 //! slot that is empty gets an object; the object of one that is not is read, compared and freed.
 
 use std::fmt;
-use std::time::Duration;
 
 use zfold_compare::rng::SplitMix64;
 use zfold_pool::{Allocator, LockStat, Locking, PoolOptions};
 
 use crate::experiment::content::{Content, Keeper};
 use crate::experiment::harness::{alternate, sized, together};
+use crate::experiment::locks::{rows, sum};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 
 /// Name of the experiment.
@@ -23,31 +23,6 @@ const WORKERS: u32 = 2;
 const SLOTS: usize = 8 << 10;
 /// Objects longer than this are left out: not every allocator takes one as long as a page.
 const OBJECT_BYTES_MAX: usize = 3900;
-
-/// Numbers of a lock, or of several as one, as named, counted and timed in `/proc/lock_stat`.
-pub(crate) fn rows(stat: &LockStat) -> [(&'static str, &'static str, f64); 12] {
-    let count = |name, count: u64| (name, "", count as f64);
-    let time = |name, time: Duration| (name, "us", time.as_nanos() as f64 / 1e3);
-    [
-        count("con-bounces", stat.con_bounces),
-        count("contentions", stat.contentions),
-        time("waittime-min", stat.wait_min),
-        time("waittime-max", stat.wait_max),
-        time("waittime-total", stat.wait_total),
-        time("waittime-avg", stat.wait_avg()),
-        count("acq-bounces", stat.acq_bounces),
-        count("acquisitions", stat.acquisitions),
-        time("holdtime-min", stat.hold_min),
-        time("holdtime-max", stat.hold_max),
-        time("holdtime-total", stat.hold_total),
-        time("holdtime-avg", stat.hold_avg()),
-    ]
-}
-
-/// Returns the sum over all locks of a pool.
-pub(crate) fn sum(stats: &[LockStat]) -> LockStat {
-    stats.iter().copied().reduce(|sum, stat| sum.and(&stat)).unwrap_or_default()
-}
 
 /// An allocator and one of its lock designs.
 struct Variant {
@@ -143,6 +118,8 @@ fn mix(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::experiment::harness::testing::{check_outcome, tiny, value};
 

@@ -16,8 +16,8 @@ use crate::experiment::content::Content;
 use crate::experiment::harness::{
     COST_REMARK, Published, Samples, alternate, cost_of, sized, together,
 };
+use crate::experiment::locks::{rows, sum};
 use crate::experiment::{Error, Progress, Settings};
-use crate::lock_stat::{rows, sum};
 
 /// Threads that insert and free.
 const FOREGROUND: u32 = 2;

@@ -3,23 +3,9 @@
 //! Figures of one metric make a group of rows with one precision. Statistics of locks make a grid
 //! of their own for each number of workers, a row per metric and a column per contestant.
 
-use crate::experiment::Figure;
+use zfold_pool::LockStat;
 
-/// The columns of `/proc/lock_stat`, as metrics are named.
-const LOCK_STAT: [&str; 12] = [
-    "con-bounces",
-    "contentions",
-    "waittime-min",
-    "waittime-max",
-    "waittime-total",
-    "waittime-avg",
-    "acq-bounces",
-    "acquisitions",
-    "holdtime-min",
-    "holdtime-max",
-    "holdtime-total",
-    "holdtime-avg",
-];
+use crate::experiment::{Figure, locks};
 
 /// A table.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +38,11 @@ pub(super) fn lock_stats(figures: &[Figure]) -> Vec<Vec<&Figure>> {
 }
 
 fn is_lock_stat(figure: &Figure) -> bool {
-    LOCK_STAT.contains(&figure.metric.as_str())
+    lock_metrics().any(|metric| metric == figure.metric)
+}
+
+fn lock_metrics() -> impl Iterator<Item = &'static str> {
+    locks::rows(&LockStat::default()).into_iter().map(|(name, ..)| name)
 }
 
 /// Returns the figures of equal keys together, in the order in which the keys come first.
@@ -183,7 +173,7 @@ fn lock_grid(group: &[&Figure]) -> Grid {
     let variants = grouped(group.iter().copied(), |figure| &figure.variant);
     let mut titles = vec![String::new()];
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for metric in LOCK_STAT {
+    for metric in lock_metrics() {
         if group.iter().any(|figure| figure.metric == metric) {
             rows.push(vec![metric.to_owned()]);
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::PsArgs;
 use crate::shared::exit::{self, Failure};
-use crate::shared::table::size;
+use crate::shared::table::{columns, size};
 use crate::watched::guests::{self, Guests};
 use crate::watched::look::Look;
 use crate::watched::rates::{self, Disk, Run};
@@ -81,13 +81,7 @@ fn text(subjects: &[Subject]) -> String {
             one.command(),
         ]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..titles.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &[String; 10]| {
-        let numbers = row[..9].iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-        format!("{}  {}\n", numbers.collect::<Vec<_>>().join("  "), row[9])
-    };
-    rows.iter().map(line).collect()
+    columns(&rows, |column| column < 9)
 }
 
 #[cfg(test)]

@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn what_is_not_required_is_no_obstacle() {
-        let found = Need::found("a", &[Use::Run], true, "");
-        let without = Need::missing("b", &[Use::Run], false, "less".to_owned(), &[]);
+        let found = Need::new::<&str>("a", &[Use::Run], true, Ok(""), &[]);
+        let without = Need::new::<&str>("b", &[Use::Run], false, Err("less".to_owned()), &[]);
         let remedies = ["do this".to_owned()];
-        let missing = Need::missing("c", &[Use::Fuse], true, "why".to_owned(), &remedies);
+        let missing = Need::new("c", &[Use::Fuse], true, Err("why".to_owned()), &remedies);
         let needs = [found, without, missing];
         assert!(works(&needs, Use::Run) && !works(&needs, Use::Fuse));
         let text = text(&needs);

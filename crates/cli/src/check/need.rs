@@ -59,21 +59,19 @@ impl Need {
         !self.found && self.required && self.needed_by.contains(&of)
     }
 
-    /// Returns what is there.
-    pub(crate) fn found(name: &'static str, by: &[Use], required: bool, detail: &str) -> Self {
-        let (needed_by, detail) = (by.to_vec(), detail.to_owned());
-        Self { name, needed_by, required, found: true, detail, remedies: Vec::new() }
-    }
-
-    /// Returns what is missing.
-    pub(crate) fn missing(
+    /// Returns something that was found in this way, or is missing for this reason.
+    pub(crate) fn new<R: ToString>(
         name: &'static str,
         by: &[Use],
         required: bool,
-        detail: String,
-        remedies: &[String],
+        found: Result<&str, String>,
+        remedies: &[R],
     ) -> Self {
-        let (needed_by, remedies) = (by.to_vec(), remedies.to_vec());
-        Self { name, needed_by, required, found: false, detail, remedies }
+        let (is_found, needed_by) = (found.is_ok(), by.to_vec());
+        let (detail, remedies) = match found {
+            Ok(how) => (how.to_owned(), Vec::new()),
+            Err(why) => (why, remedies.iter().map(R::to_string).collect()),
+        };
+        Self { name, needed_by, required, found: is_found, detail, remedies }
     }
 }

@@ -89,37 +89,25 @@ fn fuse(opened: io::Result<File>) -> Need {
 
 /// Something that all its users but the lab need: the lab leaves out what needs it.
 fn of(name: &'static str, by: Use, found: bool, why: &str, remedies: &[&str]) -> Need {
-    let required = by != Use::Lab;
-    match found {
-        true => Need::found(name, &[by], required, ""),
-        false => Need::missing(name, &[by], required, why.to_owned(), &owned(remedies)),
-    }
-}
-
-fn owned(remedies: &[&str]) -> Vec<String> {
-    remedies.iter().map(|&remedy| remedy.to_owned()).collect()
+    let found = if found { Ok("") } else { Err(why.to_owned()) };
+    Need::new(name, &[by], by != Use::Lab, found, remedies)
 }
 
 /// Makes a region and uses it.
 fn region() -> Need {
-    let name = "userfaultfd in a process";
     let tried = Region::new(1 << 20, &MemoryOptions::new(16 << 20)).map(|mut region| {
         region.as_mut_slice::<u64>()[1000] = 7;
     });
-    match tried {
-        Ok(()) => Need::found(name, &[Use::Region], true, "by the call"),
-        Err(error) => {
-            let remedies = match error {
-                RegionError::Kernel(_) => owned(&["boot Linux 6.8 or later"]),
-                RegionError::PageSize(_) => owned(&["boot a kernel with smaller pages"]),
-                _ => owned(&[
-                    "docker run --security-opt seccomp=PROFILE, where PROFILE allows userfaultfd",
-                    "Kubernetes: a securityContext.seccompProfile that allows userfaultfd",
-                ]),
-            };
-            Need::missing(name, &[Use::Region], true, error.to_string(), &remedies)
-        }
-    }
+    let remedies: &[&str] = match &tried {
+        Err(RegionError::Kernel(_)) => &["boot Linux 6.8 or later"],
+        Err(RegionError::PageSize(_)) => &["boot a kernel with smaller pages"],
+        _ => &[
+            "docker run --security-opt seccomp=PROFILE, where PROFILE allows userfaultfd",
+            "Kubernetes: a securityContext.seccompProfile that allows userfaultfd",
+        ],
+    };
+    let found = tried.map(|()| "by the call").map_err(|error| error.to_string());
+    Need::new("userfaultfd in a process", &[Use::Region], true, found, remedies)
 }
 
 fn ublk() -> Need {

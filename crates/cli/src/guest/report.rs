@@ -10,7 +10,7 @@ use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, TABLE};
 use crate::shared::clean::clean;
 use crate::shared::figures::{all_of, in_state};
 use crate::shared::size::PAGE_LEN;
-use crate::shared::table::{count, size, table};
+use crate::shared::table::{columns, count, size, table};
 
 /// Name of this form of the statistics; another one has another name.
 pub(crate) const SCHEMA: &str = "zfold.guests/1";
@@ -133,7 +133,7 @@ impl GuestsReport {
                 socket,
             ]
         }));
-        columns(&rows)
+        columns(&rows, |_| false)
     }
 
     /// Returns all for people.
@@ -165,7 +165,7 @@ impl GuestsReport {
                 ["GUEST", "IMAGE", "PID", "STATE", "LEFT", "FAULTS", "COPIED", "ZEROS", "DISCARDS"];
             let mut rows = vec![titles.map(str::to_owned)];
             rows.extend(self.guests.iter().map(GuestReport::row));
-            text.push_str(&columns(&rows));
+            text.push_str(&columns(&rows, |_| false));
             text.push('\n');
         }
         let (version, pid, up) = (clean(&self.version), self.pid, self.uptime_seconds);
@@ -230,15 +230,4 @@ impl GuestReport {
             count(self.given.discards_total),
         ]
     }
-}
-
-/// Returns rows in columns.
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }

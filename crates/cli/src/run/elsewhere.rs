@@ -24,5 +24,5 @@ pub(crate) use attach as manage_attached;
 /// Returns what a run needs and is not here.
 pub(crate) fn needs() -> Vec<Need> {
     let detail = "use zfold disk, or a Region of the library".to_owned();
-    vec![Need::missing("x86-64 or aarch64", &[Use::Run], true, detail, &[])]
+    vec![Need::new::<&str>("x86-64 or aarch64", &[Use::Run], true, Err(detail), &[])]
 }

@@ -16,16 +16,13 @@ pub(crate) fn needs() -> Vec<Need> {
     let refused = |is: fn(&Denied) -> bool| tracing.as_ref().err().filter(|denied| is(denied));
     let mut needs = of_kernel(access.as_ref().err());
     needs.extend([
-        match traced {
-            true => Need::missing(
-                "nobody traces zfold",
-                &[Use::Run],
-                true,
-                Denied::Traced.to_string(),
-                &["run zfold without the debugger or strace".to_owned()],
-            ),
-            false => Need::found("nobody traces zfold", &[Use::Run], true, ""),
-        },
+        Need::new(
+            "nobody traces zfold",
+            &[Use::Run],
+            true,
+            if traced { Err(Denied::Traced.to_string()) } else { Ok("") },
+            &["run zfold without the debugger or strace"],
+        ),
         need(
             "tracing children",
             &[Use::Run],
@@ -51,31 +48,26 @@ pub(crate) fn needs() -> Vec<Need> {
 
 /// Returns something without which there is no run, found or denied.
 fn need(name: &'static str, uses: &[Use], denied: Option<&Denied>, detail: &str) -> Need {
-    match denied {
-        Some(denied) => {
-            // Without the remedy, which the list has.
-            let why = denied.to_string();
-            let why = why.split("; ").next().unwrap_or_default().to_owned();
-            Need::missing(name, uses, true, why, &remedies(denied))
-        }
-        None => Need::found(name, uses, true, detail),
-    }
+    // Without the remedy, which the list has.
+    let why =
+        |denied: &Denied| denied.to_string().split("; ").next().unwrap_or_default().to_owned();
+    let found = denied.map_or(Ok(detail), |denied| Err(why(denied)));
+    Need::new(name, uses, true, found, &denied.map(remedies).unwrap_or_default())
 }
 
 /// Returns what a run needs of the kernel itself. Where that is the wrong one, nothing else of it
 /// was tried.
 fn of_kernel(denied: Option<&Denied>) -> Vec<Need> {
-    let moves = ("UFFDIO_MOVE", [Use::Run, Use::Region]);
+    let moves = |found| {
+        let remedies = ["boot Linux 6.8 or later"];
+        Need::new("UFFDIO_MOVE", &[Use::Run, Use::Region], true, found, &remedies)
+    };
     match denied {
-        Some(Denied::Kernel) => vec![Need::missing(
-            moves.0,
-            &moves.1,
-            true,
-            "this kernel cannot move pages by userfaultfd".to_owned(),
-            &["boot Linux 6.8 or later".to_owned()],
-        )],
+        Some(Denied::Kernel) => {
+            vec![moves(Err("this kernel cannot move pages by userfaultfd".to_owned()))]
+        }
         denied => vec![
-            Need::found(moves.0, &moves.1, true, "Linux 6.8 or later"),
+            moves(Ok("Linux 6.8 or later")),
             need(
                 "page faults of the kernel",
                 &[Use::Run, Use::Threads, Use::Guest],
@@ -120,9 +112,5 @@ fn wish(
     without: &str,
     remedies: &[&str],
 ) -> Need {
-    let remedies: Vec<String> = remedies.iter().map(|&remedy| remedy.to_owned()).collect();
-    match found {
-        Some(detail) => Need::found(name, uses, false, detail),
-        None => Need::missing(name, uses, false, without.to_owned(), &remedies),
-    }
+    Need::new(name, uses, false, found.ok_or_else(|| without.to_owned()), remedies)
 }

@@ -22,6 +22,24 @@ pub(crate) fn table(text: &mut String, title: &str, rows: &[Row]) {
     let _ = writeln!(text);
 }
 
+/// Returns rows in columns as wide as they need: numbers to the right, texts to the left.
+pub(crate) fn columns<const N: usize>(
+    rows: &[[String; N]],
+    is_number: fn(usize) -> bool,
+) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, &width))| match is_number(column) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Units of bytes, each 1024 times the one before.
 const UNITS: usize = 6;
 

@@ -20,7 +20,8 @@
 //! - H5: no guest of an image is accepted before the stock has that image. A server that adds an
 //!   image makes a new stock before it reports the image.
 //! - H6: a copy is made while no thread is within the store (gate/F1) or writes to stderr; it has
-//!   one thread, uses the images and its channel, and has no other descriptor than theirs.
+//!   one thread, uses the images and its channel, and has no other descriptor than theirs. It is
+//!   the stock only once a thread has started and ended in it.
 //! - H7: a server does not end because its front is gone: it serves the guests it has.
 //! - H8: what the stock has of the images lies where it lay when it was made, also in the file to
 //!   which pages are written beyond the limit: a server uses what it has of that file, and what is

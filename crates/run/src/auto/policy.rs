@@ -42,13 +42,6 @@ const RESERVE_PART: u64 = 24;
 const RESERVE_MIN: u64 = 4 * MIB;
 const RESERVE_MAX: u64 = 512 * MIB;
 
-/// Where more is left than in a small container: small mappings and the heap grow unasked until
-/// they are found open, and a program was seen to take 14 MiB in 28 ms. With a 24th of 340 MiB the
-/// kernel killed it in 8 of 24 runs, with this in none of 24.
-const UNASKED_PART: u64 = 12;
-const UNASKED_MAX: u64 = 28 * MIB;
-const SMALL_LIMIT: u64 = 128 * MIB;
-
 /// Pages of files that are read again each second from which on they are many, and how many pages
 /// that zfold brings back take as long as one of these.
 const MANY: f64 = 200.0;
@@ -138,9 +131,7 @@ pub(super) struct Policy {
 impl Policy {
     /// Returns the policy for a program that is about to start, when so many bytes are left.
     pub(super) fn new(left: u64) -> Self {
-        let is_small = left <= SMALL_LIMIT;
-        let unasked = if is_small { 0 } else { (left / UNASKED_PART).min(UNASKED_MAX) };
-        let reserve = (left / RESERVE_PART).max(unasked).clamp(RESERVE_MIN, RESERVE_MAX);
+        let reserve = (left / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         let limit = left.saturating_sub(reserve).min(left / 2).max(LIMIT_MIN);
         let rooms = [left.saturating_sub(reserve); AGREE];
         Self {
@@ -275,9 +266,8 @@ mod tests {
         assert_eq!(policy.follow(&measured(2, 80, 0)), 78 * MIB, "others have");
         assert_eq!(policy.follow(&measured(0, 6, 80)), 84 * MIB, "there is no less resident");
         assert_eq!(policy.range(), (LIMIT_MIN, 92 * MIB));
-        // A twenty-fourth of what there was, within bounds, and more beyond small containers.
-        for (left, reserve) in [(48, 4), (120, 5), (240, 20), (480, 28), (1200, 50), (1 << 20, 512)]
-        {
+        // A twenty-fourth of what there was, within bounds.
+        for (left, reserve) in [(48, 4), (120, 5), (240, 10), (1200, 50), (1 << 20, 512)] {
             let mut policy = Policy::new(left * MIB);
             (0..9).for_each(|_| _ = policy.follow(&measured(0, left, 0)));
             assert_eq!(policy.limit(), (left - reserve) * MIB, "{left}");

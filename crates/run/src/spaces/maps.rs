@@ -252,7 +252,7 @@ mod tests {
         let mut input = tail.stdin.take().unwrap();
         let pid = tail.id() as i32;
         input.write_all(&[1; 1 << 20]).unwrap();
-        wait_until("a heap", || minor_faults(pid).unwrap() > 256);
+        wait_until("a heap", || minor_faults(pid).unwrap() > (1 << 19) / page_len());
         let statm = Statm::open(pid).unwrap();
         let before = statm.own_pages().unwrap();
         input.write_all(&[1; 16 << 20]).unwrap();

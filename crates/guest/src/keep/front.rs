@@ -248,8 +248,9 @@ impl Front {
                 return Some(News::Ready);
             }
             ToFront::Held(number) => {
-                let mut state = self.0.state.lock();
-                state.guests.entry(number).and_modify(|guest| guest.is_held = true);
+                if let Some(guest) = self.0.state.lock().guests.get_mut(&number) {
+                    guest.is_held = true;
+                }
             }
             ToFront::Ended(number) => {
                 let ended = self.0.state.lock().guests.remove(&number);

@@ -27,11 +27,11 @@ const TRIES: usize = 8;
 /// There is no process or no descriptor for it, or in none of several copies a thread starts.
 pub fn renew(images: &Arc<Images>, link: &Link, serve: &dyn Fn(OwnedFd) -> u8) -> io::Result<()> {
     let _one = link.renewing.lock();
+    // SAFETY: the disposition of a signal that has no handler here; nothing waits for children that
+    // end.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     for _ in 0..TRIES {
         let (ours, theirs) = Channel::pair()?;
-        // SAFETY: the disposition of a signal that has no handler here; nothing waits for children
-        // that end.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let quiet = io::stderr().lock();
         // SAFETY: the child has only this thread. It uses the images, which no thread is within
         // (H6), what the C library and this one guard across a fork, and what `quiet` guards.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
-use rustix::io::{Errno, ioctl_fionread};
+use rustix::io::{Errno, ioctl_fionread, retry_on_intr};
 use rustix::net::{RecvFlags, recv};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use thiserror::Error;
@@ -370,8 +370,8 @@ impl Serving {
     /// Takes a request out of the socket, if it is there.
     fn take(&self, bytes: usize) -> Result<(), Broken> {
         let mut request = [0; HEADER + FAULT];
-        match recv(&self.tools.stream, &mut request[..bytes], RecvFlags::DONTWAIT) {
-            Err(Errno::INTR) => self.take(bytes),
+        let stream = &self.tools.stream;
+        match retry_on_intr(|| recv(stream, &mut request[..bytes], RecvFlags::DONTWAIT)) {
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }

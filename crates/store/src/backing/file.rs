@@ -25,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 
 use super::buffer::AlignedBuffer;
 use super::claim::{Claimed, MARK, cannot_open, claim};
@@ -203,12 +203,7 @@ impl Backing for FileBacking {
             return Ok(());
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        loop {
-            match fallocate(&self.file, hole, self.start + offset, len) {
-                Err(Errno::INTR) => {}
-                result => return Ok(result?),
-            }
-        }
+        Ok(retry_on_intr(|| fallocate(&self.file, hole, self.start + offset, len))?)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -44,8 +44,8 @@ fn the_program_beside_goes_before_that_in_the_path() {
     program(&folder.join("path"), "path");
     assert_said(&zfold(&folder, &["lab", "free"]), "path 1 free\n");
     program(&folder.join("bin"), "beside");
-    let output = zfold(&folder, &["lab", "free", "--quick", "--seed=7", "--format", "csv"]);
-    assert_said(&output, "beside 5 free --quick --seed=7 --format csv\n");
+    let output = zfold(&folder, &["lab", "free", "--quick", "--seed=7", "--format", "json"]);
+    assert_said(&output, "beside 5 free --quick --seed=7 --format json\n");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn bucket_label(exponent: u32) -> String {
 ///
 /// # Panics
 /// When that is beyond 64 bits.
-pub fn power_label(exponent: u32) -> String {
+fn power_label(exponent: u32) -> String {
     const SUFFIXES: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mantissa = 1u64 << (exponent % 10);
     format!("{mantissa}{}", SUFFIXES[(exponent / 10) as usize])

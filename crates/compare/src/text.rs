@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Spaces between two columns of a table.
-pub const GAP: usize = 2;
+pub(crate) const GAP: usize = 2;
 
 /// Returns the lines of a table whose columns are `columns`, two spaces apart: the first `left` of
 /// them flush left, the others flush right. No line ends in spaces.
@@ -26,7 +26,7 @@ pub fn aligned(columns: &[Vec<String>], left: usize) -> Vec<String> {
 }
 
 /// Returns a paragraph in lines of at most `width` characters, if no word is longer.
-pub fn wrapped(text: &str, width: Option<usize>) -> String {
+pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_owned() };
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -13,11 +13,11 @@ use zfold_compare::trace::{Event, Trace};
 use zfold_pool::{AllocError, Allocator, Pool, PoolOptions};
 
 use crate::experiment::content::{Content, Keeper, PAGE_BYTES, verify};
-use crate::experiment::harness::{COST_REMARK, Published, alternate, cost_of, sized};
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::harness::{Published, Samples, alternate, cost_of, sized};
+use crate::experiment::{Error, Progress, Settings};
 
 /// Name of the experiment.
-pub const NAME: &str = "allocators";
+pub(crate) const NAME: &str = "allocators";
 
 /// Most bytes of a pool: all pages of the trace fit.
 const LIMIT_BYTES: u64 = 256 << 20;
@@ -25,7 +25,7 @@ const LIMIT_BYTES: u64 = 256 << 20;
 /// In the order of the document.
 const ALLOCATORS: [Allocator; 3] = [Allocator::Zsmalloc, Allocator::Zbud, Allocator::Z3fold];
 
-const PUBLISHED: [Published; 12] = [
+pub(crate) const PUBLISHED: [Published; 12] = [
     ("zsmalloc", 1, "real", 111.304),
     ("zbud", 1, "real", 108.738),
     ("z3fold", 1, "real", 114.642),
@@ -44,35 +44,30 @@ const PUBLISHED: [Published; 12] = [
 ///
 /// # Errors
 /// [`Error`] when a pool cannot be made or refuses a call, or a byte comes back wrong.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    samples: &mut Samples,
+) -> Result<(), Error> {
     let (content, trace) = (Content::all(), Trace::builtin());
     let passes = sized(settings, 8, 1);
-    let samples = alternate(settings, progress, &ALLOCATORS, |&allocator, _, samples| {
+    alternate(settings, progress, &ALLOCATORS, samples, |&allocator, _, samples| {
         let name = allocator.name();
         let replay = || replay(allocator, &trace, &content, passes, LIMIT_BYTES);
         let (replayed, cost) = cost_of(replay)?;
-        let mut push = |metric: &str, unit, value| samples.push(name, 1, metric, unit, value);
-        push("real", "s", cost.real);
-        push("user", "s", cost.user);
-        push("sys", "s", cost.sys);
-        push("maximum pool size", "bytes", replayed.pool_bytes_peak as f64);
-        push("refused stores", "pages", replayed.refused as f64);
-        for (what, times) in [("store", &replayed.stores), ("load", &replayed.loads)] {
-            for (quantile, nanoseconds) in quantiles(times.summary()) {
-                push(&format!("{what} {quantile}"), "us", nanoseconds as f64 / 1e3);
+        samples.cost(name, 1, cost);
+        let peak = replayed.pool_bytes_peak as f64;
+        samples.push(name, 1, "maximum pool size", "bytes", peak);
+        samples.push(name, 1, "refused stores", "pages", replayed.refused as f64);
+        for (what, times) in [("load", &replayed.loads), ("store", &replayed.stores)] {
+            let Summary { p50, p90, p99, p999, .. } = times.summary();
+            for (quantile, ns) in [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999)] {
+                samples.push(name, 1, &format!("{what} {quantile}"), "us", ns as f64 / 1e3);
             }
+            samples.times(format!("{allocator} {what}_ns"), times);
         }
-        samples.times(format!("{allocator} load_ns"), &replayed.loads);
-        samples.times(format!("{allocator} store_ns"), &replayed.stores);
         Ok(())
-    })?;
-    let remarks = remarks(passes);
-    Ok(samples.outcome(
-        NAME,
-        "the recorded swap traffic of a compiler in each allocator",
-        &PUBLISHED,
-        remarks,
-    ))
+    })
 }
 
 /// What came of the trace in one allocator.
@@ -165,39 +160,14 @@ impl Replayed {
     }
 }
 
-fn quantiles(summary: Summary) -> [(&'static str, u64); 4] {
-    let Summary { p50, p90, p99, p999, .. } = summary;
-    [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999)]
-}
-
-fn remarks(passes: usize) -> Vec<String> {
-    vec![
-        format!(
-            "The built-in trace, the first half of a compiler's run in 70 MiB of memory, is \
-             replayed {passes} times in a row; a new pool for each, limited to {} MiB.",
-            LIMIT_BYTES >> 20
-        ),
-        "Times of stores and loads are those of the pool: contents are made up beforehand and \
-         compared afterwards, which real, user and sys times include. The document's also include \
-         the codec and the kernel's way to zswap, and its build ran on many CPUs."
-            .to_owned(),
-        "A real kernel (6.1) running the whole program of the trace, which fills zspages very \
-         well, had peaks of 60.4 to 60.8 MB in zsmalloc, 72.4 MB in z3fold and 108.4 MB in zbud: \
-         19 % and 79 % more. By the document's bytes it is 1.2 % and 35.0 %."
-            .to_owned(),
-        COST_REMARK.to_owned(),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+    use crate::experiment::harness::testing::{outcome, value};
 
     #[test]
     fn every_allocator_has_its_figures_and_histograms() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        check_outcome(&outcome, NAME, &PUBLISHED);
+        let outcome = outcome(NAME);
         assert_eq!(outcome.figures.len(), 3 * 13);
         let names: Vec<&str> = outcome.histograms.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names[..2], ["zsmalloc load_ns", "zsmalloc store_ns"]);

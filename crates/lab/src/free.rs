@@ -14,10 +14,10 @@ use zfold_pool::{Allocator, Locking, PoolOptions, Release};
 
 use crate::experiment::content::{Content, Keeper, PAGE_BYTES};
 use crate::experiment::harness::{Published, Samples, alternate, sized, together};
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::{Error, Progress, Settings};
 
 /// Name of the experiment.
-pub const NAME: &str = "free";
+pub(crate) const NAME: &str = "free";
 
 /// Objects that a worker inserts before it lets others go on: pages that the kernel swaps out in
 /// one go.
@@ -25,7 +25,7 @@ const TURN: usize = 32;
 
 const SPEED_UP: &str = "speed-up over hierarchical";
 
-const PUBLISHED: [Published; 9] = [
+pub(crate) const PUBLISHED: [Published; 9] = [
     ("hierarchical", 1, "time", 59.0),
     ("class-index", 1, "time", 56.0),
     ("hierarchical", 2, "time", 94.6),
@@ -67,27 +67,24 @@ impl fmt::Display for Variant {
 ///
 /// # Errors
 /// [`Error`] when a pool cannot be made or refuses a call, or a byte comes back wrong.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    samples: &mut Samples,
+) -> Result<(), Error> {
     let content = Content::all();
     let objects = sized(settings, (256 << 20) / PAGE_BYTES, (16 << 20) / PAGE_BYTES);
-    let counts = worker_counts();
     let with = |workers: u32| {
         DESIGNS.map(|(name, locking, release)| Variant { name, locking, release, workers })
     };
-    let variants: Vec<Variant> = counts.iter().copied().flat_map(with).collect();
-    let mut samples = alternate(settings, progress, &variants, |variant, _, samples| {
+    let variants: Vec<Variant> = worker_counts().into_iter().flat_map(with).collect();
+    alternate(settings, progress, &variants, samples, |variant, _, samples| {
         let time = free_all(variant, &content, objects)?;
         samples.push(variant.name, variant.workers, "time", "ms", time * 1e3);
         Ok(())
     })?;
-    add_speed_ups(&mut samples, &variants);
-    let remarks = remarks(objects);
-    Ok(samples.outcome(
-        NAME,
-        "freeing all objects of a zsmalloc pool at once, by lock design",
-        &PUBLISHED,
-        remarks,
-    ))
+    add_speed_ups(samples, &variants);
+    Ok(())
 }
 
 /// Returns 1, 2, 4 and the number of CPUs, ascending.
@@ -144,33 +141,14 @@ fn add_speed_ups(samples: &mut Samples, variants: &[Variant]) {
     }
 }
 
-fn remarks(objects: usize) -> Vec<String> {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    vec![
-        format!(
-            "Each worker frees {objects} objects ({} MiB of pages compressed by LZ4).",
-            (objects * PAGE_BYTES) >> 20
-        ),
-        "Published figures are of processes that unmap 256 MiB swapped out to zram (lzo-rle) on a \
-         Raspberry Pi 4B with 4 cores: the kernel's work besides zs_free is part of them."
-            .to_owned(),
-        "hierarchical gives every emptied zspage back at once, under the class's lock, as the \
-         kernel does; in user space that is a call of the system. The variants `in batches` and \
-         `at once` differ from their designs in nothing else."
-            .to_owned(),
-        format!("This machine has {cpus} CPUs; more workers than that share them in turns."),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+    use crate::experiment::harness::testing::{outcome, value};
 
     #[test]
     fn every_design_has_a_time_and_a_speed_up() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        check_outcome(&outcome, NAME, &PUBLISHED);
+        let outcome = outcome(NAME);
         assert_eq!(outcome.figures.len(), 2 * DESIGNS.len() * worker_counts().len());
         assert_eq!(value(&outcome, "hierarchical", SPEED_UP), 1.0);
         assert!(outcome.figures.iter().all(|figure| figure.value > 0.0));

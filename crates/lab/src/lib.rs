@@ -8,25 +8,24 @@
 //! }
 //! ```
 //!
-//! An [`Experiment`] measures lock designs, devices or processes under load, and [`simulate`]
-//! carries that to machines with more cores. Its inputs and its counting of times are those of
+//! An [`Experiment`] measures lock designs, devices or processes under load; `scale` carries that
+//! to machines with more cores by simulation. Inputs and the counting of times are those of
 //! [`zfold_compare`]. This crate prints nothing: it returns records and texts.
 
 #![forbid(unsafe_code)]
 
-pub mod allocators;
-pub mod build;
-pub mod compaction;
 pub mod experiment;
-pub mod free;
-pub mod lock_stat;
 pub mod pageout;
-mod per_cpu_lists;
-pub mod pool_lock;
-pub mod scale;
-pub mod simulate;
-pub mod writeback;
 
+mod allocators;
+mod build;
 mod catalogue;
+mod compaction;
+mod free;
+mod lock_stat;
+mod per_cpu_lists;
+mod pool_lock;
+mod scale;
+mod writeback;
 
 pub use catalogue::Experiment;

@@ -10,12 +10,11 @@ use zfold_compare::rng::SplitMix64;
 use zfold_pool::{Allocator, LockStat, Locking, PoolOptions};
 
 use crate::experiment::content::{Content, Keeper};
-use crate::experiment::harness::{alternate, sized, together};
-use crate::experiment::locks::{rows, sum};
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::harness::{Samples, alternate, sized, together};
+use crate::experiment::{Error, Progress, Settings};
 
 /// Name of the experiment.
-pub const NAME: &str = "lockstat";
+pub(crate) const NAME: &str = "lockstat";
 
 /// Threads at work.
 const WORKERS: u32 = 2;
@@ -40,54 +39,38 @@ impl fmt::Display for Variant {
 ///
 /// # Errors
 /// [`Error`] when a pool cannot be made or refuses a call, or a byte comes back wrong.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    samples: &mut Samples,
+) -> Result<(), Error> {
     let content = Content::of_lens(0..=OBJECT_BYTES_MAX);
     let steps = sized(settings, 256 << 10, 64 << 10);
     let designs = |allocator| {
         Locking::of(allocator).iter().map(move |&locking| Variant { allocator, locking })
     };
     let variants: Vec<Variant> = Allocator::KERNEL.into_iter().flat_map(designs).collect();
-    let samples = alternate(settings, progress, &variants, |variant, repeat, samples| {
+    alternate(settings, progress, &variants, samples, |variant, repeat, samples| {
         let name = &variant.to_string();
         let seed = settings.seed.wrapping_add(repeat);
-        for (watch, metric) in
-            [(false, "operations/s, not watched"), (true, "operations/s, watched")]
-        {
-            let (rate, stat) = mix(variant, &content, steps, seed, watch)?;
-            samples.push(name, WORKERS, metric, "1/s", rate);
-            for (row, unit, value) in rows(&stat).into_iter().filter(|_| watch) {
-                samples.push(name, WORKERS, row, unit, value);
-            }
-        }
+        let (rate, _) = mix(variant, &content, steps, seed, false)?;
+        samples.push(name, WORKERS, "operations/s, not watched", "1/s", rate);
+        let (rate, locks) = mix(variant, &content, steps, seed, true)?;
+        samples.push(name, WORKERS, "operations/s, watched", "1/s", rate);
+        samples.locks(name, WORKERS, &locks);
         Ok(())
-    })?;
-    let remarks = vec![
-        format!(
-            "{WORKERS} threads with {SLOTS} slots each take {steps} random steps: an empty \
-                 slot gets an object, that of another is read, compared and freed. Each insert, \
-                 read and free counts as an operation."
-        ),
-        "Rows are sums over all locks of the pool, as if they were one; bounces are between \
-             CPUs."
-            .to_owned(),
-    ];
-    Ok(samples.outcome(
-        NAME,
-        "the locks of every lock design under a mix of insert, read and free",
-        &[],
-        remarks,
-    ))
+    })
 }
 
-/// Returns the operations per second of all threads, and the sum of the pool's locks, which counts
-/// from when the threads began.
+/// Returns the operations per second of all threads, and what the pool's locks counted from when
+/// the threads began.
 fn mix(
     variant: &Variant,
     content: &Content,
     steps: usize,
     seed: u64,
     watch: bool,
-) -> Result<(f64, LockStat), Error> {
+) -> Result<(f64, Vec<LockStat>), Error> {
     let mut options = PoolOptions::new(variant.allocator);
     options.locking = Some(variant.locking);
     let pool = &*zfold_pool::create(NAME, &options)?;
@@ -113,20 +96,17 @@ fn mix(
     };
     let (operations, time) = together(WORKERS, prepare, work)?;
     let rate = operations.iter().sum::<u64>() as f64 / time.as_secs_f64();
-    Ok((rate, sum(&pool.lock_stats())))
+    Ok((rate, pool.lock_stats()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+    use crate::experiment::harness::testing::{outcome, value};
 
     #[test]
     fn every_design_of_every_allocator_has_its_rows() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        check_outcome(&outcome, NAME, &[]);
+        let outcome = outcome(NAME);
         assert_eq!(outcome.figures.len(), 7 * 14);
         for variant in ["zbud pool-lock", "z3fold per-cpu", "zsmalloc hierarchical"] {
             let value = |metric| value(&outcome, variant, metric);
@@ -136,17 +116,5 @@ mod tests {
             assert!(value("holdtime-max") >= value("holdtime-avg"));
             assert!(value("holdtime-total") > 0.0);
         }
-    }
-
-    #[test]
-    fn a_row_is_of_the_number_it_names_and_times_are_microseconds() {
-        let mut stat = LockStat::default();
-        stat.acquisitions = 4;
-        stat.hold_total = Duration::from_nanos(6000);
-        let stat = sum(&[stat, stat]);
-        let of = |name| rows(&stat).into_iter().find(|row| row.0 == name).unwrap();
-        assert_eq!(of("acquisitions"), ("acquisitions", "", 8.0));
-        assert_eq!(of("holdtime-total"), ("holdtime-total", "us", 12.0));
-        assert_eq!(of("holdtime-avg"), ("holdtime-avg", "us", 1.5));
     }
 }

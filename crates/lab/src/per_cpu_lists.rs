@@ -16,8 +16,8 @@ use zfold_pool::{Allocator, Locking, PoolOptions, Upkeep};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use crate::experiment::content::{Content, PAGE_BYTES, verify};
-use crate::experiment::harness::{Published, alternate, sized, together};
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::harness::{Published, Samples, alternate, sized, together};
+use crate::experiment::{Error, Progress, Settings};
 
 /// Name of the experiment.
 pub(crate) const NAME: &str = "per-cpu-lists";
@@ -29,7 +29,7 @@ const JOBS: [u32; 3] = [1, 2, 32];
 /// than an eighth of a page it would keep three objects in almost every page, whatever the design.
 const OBJECT_BYTES: RangeInclusive<usize> = 512..=3900;
 
-const PUBLISHED: [Published; 10] = [
+pub(crate) const PUBLISHED: [Published; 10] = [
     ("pool-lock", 32, "read aggrb", 265_942.0),
     ("per-cpu, workers", 32, "read aggrb", 1568.3 * 1024.0),
     ("pool-lock", 32, "read minb", 8310.0),
@@ -69,7 +69,11 @@ impl fmt::Display for Variant {
 ///
 /// # Errors
 /// [`Error`] when a pool or store cannot be made or refuses a call, or a byte comes back wrong.
-pub(crate) fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    samples: &mut Samples,
+) -> Result<(), Error> {
     let content = Content::of_lens(OBJECT_BYTES);
     let pages = sized(settings, 32 << 10, 4 << 10);
     let operations = sized(settings, 256 << 10, 32 << 10);
@@ -80,7 +84,7 @@ pub(crate) fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome
     ];
     let with = |jobs| designs.map(|(locking, upkeep)| Variant { locking, upkeep, jobs });
     let variants: Vec<Variant> = JOBS.into_iter().flat_map(with).collect();
-    let samples = alternate(settings, progress, &variants, |variant, repeat, samples| {
+    alternate(settings, progress, &variants, samples, |variant, repeat, samples| {
         let seed = settings.seed.wrapping_add(repeat);
         let work = Work { content: &content, pages, operations, seed };
         let (jobs, ratio) = work.run(variant)?;
@@ -97,14 +101,7 @@ pub(crate) fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome
         push("write minb", "KB/s", least(|job| job.written));
         push("compression ratio", "x", ratio);
         Ok(())
-    })?;
-    let remarks = remarks(pages, operations);
-    Ok(samples.outcome(
-        NAME,
-        "random reads and writes over a z3fold pool, lists of the pool or of each CPU",
-        &PUBLISHED,
-        remarks,
-    ))
+    })
 }
 
 /// Returns KB/s, which fio counts by 1024 bytes.
@@ -209,36 +206,14 @@ impl<'a> Own<'a> {
     }
 }
 
-fn remarks(pages: usize, operations: usize) -> Vec<String> {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    vec![
-        format!(
-            "All jobs together keep {pages} pages of real memory, compressed by LZ4, and do \
-             {operations} reads or writes of 4 KiB; loads include the comparison of all bytes. \
-             Only pages that compress to {} to {} bytes take part.",
-            OBJECT_BYTES.start(),
-            OBJECT_BYTES.end(),
-        ),
-        "aggrb is the bandwidth of all jobs together until the slowest ends, minb that of the \
-         slowest job; KB are of 1024 bytes, as in the document. The compression ratio is pages \
-         held over pages of the pool in the end; its published one is of unknown contents."
-            .to_owned(),
-        "Published figures are fio's on 8 cores in two clusters, with a block layer and a codec \
-         between it and z3fold."
-            .to_owned(),
-        format!("This machine has {cpus} CPUs: more jobs than that share them in turns."),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::{check_outcome, tiny};
+    use crate::experiment::harness::testing::outcome;
 
     #[test]
     fn every_design_has_its_bandwidths_and_ratio() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        check_outcome(&outcome, NAME, &PUBLISHED);
+        let outcome = outcome(NAME);
         assert_eq!(outcome.figures.len(), 3 * 3 * 5);
         assert!(outcome.figures.iter().all(|figure| figure.value > 0.0));
         let ratios = outcome.figures.iter().filter(|figure| figure.metric == "compression ratio");

@@ -14,11 +14,11 @@ use zfold_pool::{Allocator, Locking, Pool, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use crate::experiment::content::{Content, Keeper, PAGE_BYTES, verify};
-use crate::experiment::harness::{COST_REMARK, Published, alternate, cost_of, sized, together};
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::harness::{Published, Samples, alternate, cost_of, sized, together};
+use crate::experiment::{Error, Progress, Settings};
 
 /// Name of the experiment.
-pub const NAME: &str = "pool-lock";
+pub(crate) const NAME: &str = "pool-lock";
 
 /// Threads that write files.
 const WRITERS: u32 = 32;
@@ -27,36 +27,31 @@ const FILE_PAGES: usize = 25;
 /// Threads of the replay; each has its share of the slots.
 const REPLAYERS: u32 = 2;
 
-const PUBLISHED: [Published; 2] =
+pub(crate) const PUBLISHED: [Published; 2] =
     [("hierarchical", WRITERS, "files/s", 16986.0), ("pool-lock", WRITERS, "files/s", 16839.0)];
 
 /// Runs the experiment.
 ///
 /// # Errors
 /// [`Error`] when a pool or store cannot be made or refuses a call, or a byte comes back wrong.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    samples: &mut Samples,
+) -> Result<(), Error> {
     let content = Content::all();
     let files = sized(settings, 160, 8);
     let replay = Replay::new(&Trace::builtin(), sized(settings, 16, 2));
     let designs = Locking::of(Allocator::Zsmalloc);
-    let samples = alternate(settings, progress, designs, |locking, _, samples| {
+    alternate(settings, progress, designs, samples, |locking, _, samples| {
         let name = locking.name();
         let seconds = write_files(*locking, &content, files)?;
         let all_files = f64::from(WRITERS) * files as f64;
         samples.push(name, WRITERS, "files/s", "files/s", all_files / seconds);
-        let (_, cost) = cost_of(|| replay.run(*locking, &content))?;
-        samples.push(name, REPLAYERS, "real", "s", cost.real);
-        samples.push(name, REPLAYERS, "user", "s", cost.user);
-        samples.push(name, REPLAYERS, "sys", "s", cost.sys);
+        let ((), cost) = cost_of(|| replay.run(*locking, &content))?;
+        samples.cost(name, REPLAYERS, cost);
         Ok(())
-    })?;
-    let remarks = remarks(files, replay.passes);
-    Ok(samples.outcome(
-        NAME,
-        "bursts of stores into a zsmalloc pool, and a swap trace, by lock design",
-        &PUBLISHED,
-        remarks,
-    ))
+    })
 }
 
 fn pool(locking: Locking) -> Result<Box<dyn Pool>, Error> {
@@ -150,36 +145,14 @@ fn apply<'a>(
     }
 }
 
-fn remarks(files: usize, passes: usize) -> Vec<String> {
-    vec![
-        format!(
-            "files/s: {WRITERS} threads store {files} files each, bursts of {FILE_PAGES} pages of \
-             real memory compressed by LZ4; the document's are fs_mark on ext4 on zram, medians, \
-             36 cores. On btrfs it has 13531.0 with and 13575.0 without lock consolidation."
-        ),
-        format!(
-            "real, user, sys: {REPLAYERS} threads replay the built-in trace of a compiler \
-             {passes} times, its slots dealt between them, without pauses; every load compares \
-             all bytes."
-        ),
-        "The document's kernel build on ext4 on zram, another workload, took on average 320.0 s \
-         real, 6896.8 s user, 521.2 s sys with lock consolidation and 319.6, 6886.2, 520.4 s \
-         without."
-            .to_owned(),
-        "class-index and per-cpu are not in the document.".to_owned(),
-        COST_REMARK.to_owned(),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+    use crate::experiment::harness::testing::{outcome, value};
 
     #[test]
     fn every_design_has_its_figures() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        check_outcome(&outcome, NAME, &PUBLISHED);
+        let outcome = outcome(NAME);
         for locking in Locking::ALL {
             assert!(value(&outcome, locking.name(), "files/s") > 0.0);
             assert!(value(&outcome, locking.name(), "real") > 0.0);

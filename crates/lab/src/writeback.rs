@@ -17,10 +17,10 @@ use zfold_pool::{AllocError, Allocator, Handle, Locking, PageCount, Pool, PoolOp
 
 use crate::experiment::content::{Content, verify};
 use crate::experiment::harness::{Samples, alternate, sized};
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::{Error, Progress, Settings};
 
 /// Name of the experiment.
-pub const NAME: &str = "writeback";
+pub(crate) const NAME: &str = "writeback";
 
 /// Most bytes of pages that hold objects, as zswap counts its pool.
 const LIMIT_BYTES: u64 = 16 << 20;
@@ -38,77 +38,63 @@ enum Chooser {
     OwnerCompacting,
 }
 
-struct Variant {
-    allocator: Allocator,
-    chooser: Chooser,
-}
+/// In the order of the tables.
+const VARIANTS: [Variant; 7] = [
+    Variant(Allocator::Zsmalloc, Chooser::Pool),
+    Variant(Allocator::Zsmalloc, Chooser::Owner),
+    Variant(Allocator::Zsmalloc, Chooser::OwnerCompacting),
+    Variant(Allocator::Z3fold, Chooser::Pool),
+    Variant(Allocator::Z3fold, Chooser::Owner),
+    Variant(Allocator::Zbud, Chooser::Pool),
+    Variant(Allocator::Zbud, Chooser::Owner),
+];
+
+struct Variant(Allocator, Chooser);
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = match self.chooser {
+        let by = match self.1 {
             Chooser::Pool => "by the pool",
             Chooser::Owner => "by the owner",
             Chooser::OwnerCompacting => "by the owner, compacting",
         };
-        write!(f, "{}, {by}", self.allocator)
+        write!(f, "{}, {by}", self.0)
     }
 }
-
-/// In the order of the tables.
-const VARIANTS: [Variant; 7] = {
-    use Allocator::{Z3fold, Zbud, Zsmalloc};
-    use Chooser::{Owner, OwnerCompacting, Pool};
-    const fn variant(allocator: Allocator, chooser: Chooser) -> Variant {
-        Variant { allocator, chooser }
-    }
-    [
-        variant(Zsmalloc, Pool),
-        variant(Zsmalloc, Owner),
-        variant(Zsmalloc, OwnerCompacting),
-        variant(Z3fold, Pool),
-        variant(Z3fold, Owner),
-        variant(Zbud, Pool),
-        variant(Zbud, Owner),
-    ]
-};
 
 /// Runs the experiment.
 ///
 /// # Errors
 /// [`Error`] when a pool cannot be made or refuses a call, or a byte comes back wrong.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    samples: &mut Samples,
+) -> Result<(), Error> {
     let (content, trace) = (Content::all(), Trace::builtin());
-    let count = sized(settings, trace.events().len(), trace.events().len());
-    let events = &trace.events()[..count.min(trace.events().len())];
-    let samples = alternate(settings, progress, &VARIANTS, |variant, _, samples| {
+    let all = trace.events();
+    let events = &all[..sized(settings, all.len(), all.len()).min(all.len())];
+    alternate(settings, progress, &VARIANTS, samples, |variant, _, samples| {
         let start = Instant::now();
         let counts = replay(variant, &content, events, LIMIT_BYTES)?;
-        report(samples, &variant.to_string(), &counts);
-        samples.push(&variant.to_string(), 1, "real", "s", start.elapsed().as_secs_f64());
+        let real = start.elapsed().as_secs_f64();
+        let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+        let written_a_page = counts.written as f64 / counts.freed.max(1) as f64;
+        let transfers = counts.written + (counts.loads - counts.hits);
+        for (metric, unit, value) in [
+            ("written back", "pages", counts.written as f64),
+            ("written back for a page of pool", "pages", written_a_page),
+            ("read again of those", "%", share(counts.read_again, counts.written)),
+            ("loads served by the pool", "%", share(counts.hits, counts.loads)),
+            ("transfers to and from the device", "pages", transfers as f64),
+            ("moved by compaction", "objects", counts.moved as f64),
+            ("largest pool", "bytes", counts.pool_bytes_peak as f64),
+            ("real", "s", real),
+        ] {
+            samples.push(&variant.to_string(), 1, metric, unit, value);
+        }
         Ok(())
-    })?;
-    let remarks = remarks(events.len());
-    Ok(samples.outcome(
-        NAME,
-        "writeback from a full pool, by who chooses what leaves",
-        &[],
-        remarks,
-    ))
-}
-
-fn report(samples: &mut Samples, name: &str, counts: &Counts) {
-    let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-    for (metric, unit, value) in [
-        ("written back", "pages", counts.written as f64),
-        ("written back for a page of pool", "pages", counts.written_a_page()),
-        ("read again of those", "%", share(counts.read_again, counts.written)),
-        ("loads served by the pool", "%", share(counts.hits, counts.loads)),
-        ("transfers to and from the device", "pages", counts.transfers() as f64),
-        ("moved by compaction", "objects", counts.moved as f64),
-        ("largest pool", "bytes", counts.pool_bytes_peak as f64),
-    ] {
-        samples.push(name, 1, metric, unit, value);
-    }
+    })
 }
 
 /// The counts of a replay, in pages of the program unless said otherwise.
@@ -125,28 +111,18 @@ struct Counts {
     pool_bytes_peak: u64,
 }
 
-impl Counts {
-    /// Pages of the program that left for each page of the pool.
-    fn written_a_page(&self) -> f64 {
-        self.written as f64 / self.freed.max(1) as f64
-    }
-
-    fn transfers(&self) -> u64 {
-        self.written + (self.loads - self.hits)
-    }
-}
-
 fn replay(
     variant: &Variant,
     content: &Content,
     events: &[Event],
     limit_bytes: u64,
 ) -> Result<Counts, Error> {
-    let options = PoolOptions::new(variant.allocator)
+    let Variant(allocator, chooser) = *variant;
+    let options = PoolOptions::new(allocator)
         .with_locking(Some(Locking::PoolLock))
-        .with_reclaim(variant.chooser == Chooser::Pool);
+        .with_reclaim(chooser == Chooser::Pool);
     let pool = &*zfold_pool::create(NAME, &options)?;
-    let mut zswap = Zswap::new(pool, content, variant.chooser, limit_bytes);
+    let mut zswap = Zswap::new(pool, content, chooser, limit_bytes);
     for event in events {
         zswap.apply(*event)?;
     }
@@ -310,14 +286,12 @@ impl<'a> Zswap<'a> {
 
     /// Writes a page that is in the pool to the device.
     fn write_back(&mut self, slot: u32) -> Result<(), Error> {
-        let written = self.pages.insert(slot, Place::Device { read: false });
-        let Some(Place::Pool { handle, object, used }) = written else {
+        let Some(Place::Pool { handle, object, .. }) = self.pages.get(&slot) else {
             unreachable!("only pages in the pool are in the order or have a handle");
         };
-        verify(NAME, object, &self.pool.read(handle)?, || format!("slot {slot}"))?;
-        self.order.remove(&used);
-        self.slots.remove(&handle);
-        self.pool.free(handle)?;
+        verify(NAME, object, &self.pool.read(*handle)?, || format!("slot {slot}"))?;
+        self.drop_page(slot)?;
+        self.pages.insert(slot, Place::Device { read: false });
         self.counts.written += 1;
         Ok(())
     }
@@ -327,39 +301,25 @@ impl<'a> Zswap<'a> {
     }
 }
 
-fn remarks(events: usize) -> Vec<String> {
-    vec![
-        format!(
-            "{events} events of the built-in trace, a compiler's run in 70 MiB, are replayed on \
-             one thread under a limit of {} MiB for the pool's pages. A full pool is brought down \
-             to {ACCEPT_PERCENT} % of it before the next store.",
-            LIMIT_BYTES >> 20
-        ),
-        "By the pool: what zswap did with zbud and z3fold up to Linux 6.4, and with zsmalloc from \
-         6.2 to 6.4. By the owner: since 6.5. Compacting: the pool is compacted after each 32 \
-         pages that left, which the kernel leaves to its shrinker."
-            .to_owned(),
-        "Nothing is written to a device: what would be is compared, freed and counted. So times \
-         are those of the pool and of the comparison."
-            .to_owned(),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+    use crate::experiment::harness::testing::{outcome, value};
 
     fn counts(allocator: Allocator, chooser: Chooser, limit_bytes: u64) -> Counts {
         let trace = Trace::builtin();
-        let variant = Variant { allocator, chooser };
-        replay(&variant, &Content::all(), &trace.events()[..40_000], limit_bytes).unwrap()
+        replay(
+            &Variant(allocator, chooser),
+            &Content::all(),
+            &trace.events()[..40_000],
+            limit_bytes,
+        )
+        .unwrap()
     }
 
     #[test]
     fn every_variant_has_its_figures() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        check_outcome(&outcome, NAME, &[]);
+        let outcome = outcome(NAME);
         assert_eq!(outcome.figures.len(), VARIANTS.len() * 8);
         assert_eq!(value(&outcome, "zbud, by the pool", "written back"), 0.0, "the limit is far");
     }
@@ -367,7 +327,7 @@ mod tests {
     #[test]
     fn a_full_pool_stays_near_its_limit_and_what_left_is_read_from_the_device() {
         let limit = 4 << 20;
-        for Variant { allocator, chooser } in VARIANTS {
+        for Variant(allocator, chooser) in VARIANTS {
             let counts = counts(allocator, chooser, limit);
             assert!(counts.written > 0 && counts.freed > 0, "{allocator} {chooser:?} {counts:?}");
             assert!(counts.hits < counts.loads, "{allocator} {chooser:?} {counts:?}");

@@ -1,4 +1,4 @@
-//! The projects to build: a C project of this experiment's own, or one that is given.
+//! The project to build: C files with one large header, from a seed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,12 +6,8 @@ use std::fs;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use zfold_compare::rng::SplitMix64;
-
-use crate::experiment::harness::turns::Fault;
-use crate::experiment::system::child::run as run_tool;
 
 /// Types that the header of the project declares, each with a function.
 const TYPES: u64 = 1500;
@@ -20,17 +16,10 @@ const FUNCTIONS: u64 = 20;
 
 /// A project that is built again and again at one place, from the same files each time.
 #[derive(Debug)]
-pub(crate) struct Project {
-    source: Source,
+pub(super) struct Project {
+    files: usize,
+    seed: u64,
     folder: PathBuf,
-}
-
-#[derive(Debug)]
-enum Source {
-    /// This many C files with one header.
-    Generated { files: usize, seed: u64 },
-    /// The files of a folder.
-    Given(PathBuf),
 }
 
 /// The result of a build: a hash of every object file and archive, by name.
@@ -38,38 +27,24 @@ pub(super) type Objects = BTreeMap<PathBuf, u64>;
 
 impl Project {
     /// Returns a project of `files` C files, to be built in `folder`, which need not exist.
-    pub(crate) fn generated(files: usize, seed: u64, folder: PathBuf) -> Self {
-        Self { source: Source::Generated { files, seed }, folder }
+    pub(super) fn new(files: usize, seed: u64, folder: PathBuf) -> Self {
+        Self { files, seed, folder }
     }
 
-    /// Returns the project in `given`, a copy of which is built in `folder`.
-    pub(super) fn given(given: &Path, folder: PathBuf) -> Self {
-        Self { source: Source::Given(given.to_owned()), folder }
+    /// Returns where it is built.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Puts the files there, and nothing else.
     ///
     /// # Errors
-    /// [`Fault::Missing`] if a given folder cannot be copied, [`Fault::Failed`] if the files cannot
-    /// be written.
-    pub(crate) fn unpack(&self) -> Result<(), Fault> {
+    /// They cannot be written.
+    pub(super) fn unpack(&self) -> io::Result<()> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)?;
         }
-        match &self.source {
-            Source::Generated { files, seed } => Ok(generate(&self.folder, *files, *seed)?),
-            Source::Given(given) => {
-                // A given folder may have anything in it; the tool keeps links and times.
-                let mut copy = Command::new("cp");
-                run_tool(copy.args(["-a", "--"]).arg(given).arg(&self.folder)).map(drop)
-            }
-        }
-    }
-
-    /// Returns the command that builds it, without the program `make` itself.
-    pub(super) fn make_args(&self, jobs: u32) -> Vec<String> {
-        let folder = self.folder.display();
-        vec!["-s".to_owned(), "-C".to_owned(), folder.to_string(), format!("-j{jobs}")]
+        generate(&self.folder, self.files, self.seed)
     }
 
     /// Returns what the build made.
@@ -78,27 +53,16 @@ impl Project {
     /// A file cannot be read.
     pub(super) fn objects(&self) -> io::Result<Objects> {
         let mut objects = Objects::new();
-        collect(&self.folder, &mut objects)?;
-        Ok(objects)
-    }
-}
-
-/// Adds the object files and archives below `folder`.
-fn collect(folder: &Path, objects: &mut Objects) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let (entry, path) = entry.map(|entry| (entry.file_type(), entry.path()))?;
-        let is_object = path.extension().is_some_and(|kind| kind == "o" || kind == "a");
-        match entry? {
-            kind if kind.is_dir() => collect(&path, objects)?,
-            kind if kind.is_file() && is_object => {
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|kind| kind == "o" || kind == "a") {
                 let mut hasher = DefaultHasher::new();
                 hasher.write(&fs::read(&path)?);
                 objects.insert(path, hasher.finish());
             }
-            _ => {}
         }
+        Ok(objects)
     }
-    Ok(())
 }
 
 /// Writes a project of `files` C files, for each of which a compiler needs about 60 MiB.
@@ -177,38 +141,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_files() {
+    fn the_same_seed_gives_the_same_files_and_objects_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let read = |name: &str| fs::read(folder.path().join("built").join(name)).unwrap();
-        let project = Project::generated(3, 1, folder.path().join("built"));
+        let project = Project::new(3, 1, folder.path().join("built"));
         project.unpack().unwrap();
         let first = [read("types.h"), read("part2.c"), read("Makefile")];
-        fs::write(project.folder.join("part0.o"), "left behind").unwrap();
-        project.unpack().unwrap();
-        assert_eq!([read("types.h"), read("part2.c"), read("Makefile")], first);
-        assert!(!project.folder.join("part0.o").exists());
-        let other = Project::generated(3, 2, folder.path().join("built"));
-        other.unpack().unwrap();
-        assert_ne!(read("types.h"), first[0]);
-    }
-
-    #[test]
-    fn objects_are_found_wherever_they_lie() {
-        let folder = tempfile::tempdir().unwrap();
-        let given = folder.path().join("given");
-        fs::create_dir_all(given.join("a/b")).unwrap();
-        for name in ["a/b/x.o", "y.a", "z.c"] {
-            fs::write(given.join(name), name).unwrap();
+        for name in ["part0.o", "parts.a"] {
+            fs::write(project.folder.join(name), name).unwrap();
         }
-        let project = Project::given(&given, folder.path().join("built"));
-        project.unpack().unwrap();
         let objects = project.objects().unwrap();
         let names: Vec<_> = objects.keys().map(|path| path.file_name().unwrap()).collect();
-        assert_eq!(names, ["x.o", "y.a"]);
-        fs::write(project.folder.join("y.a"), "other").unwrap();
+        assert_eq!(names, ["part0.o", "parts.a"]);
+        fs::write(project.folder.join("parts.a"), "other").unwrap();
         let changed = project.objects().unwrap();
         assert_eq!(objects.iter().filter(|(path, hash)| changed[*path] != **hash).count(), 1);
-        let none = Project::given(&folder.path().join("none"), folder.path().join("built"));
-        assert!(matches!(none.unpack(), Err(Fault::Missing(_))));
+        project.unpack().unwrap();
+        assert_eq!([read("types.h"), read("part2.c"), read("Makefile")], first);
+        assert!(project.objects().unwrap().is_empty());
+        let other = Project::new(3, 2, folder.path().join("built"));
+        other.unpack().unwrap();
+        assert_ne!(read("types.h"), first[0]);
     }
 }

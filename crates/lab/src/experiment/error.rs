@@ -2,7 +2,7 @@
 
 use std::io;
 
-use zfold_compare::input::{InputError, plain};
+use zfold_compare::input::plain;
 use zfold_pool::{AllocError, ConfigError, HandleError};
 use zfold_store::{LoadError, OpenError, StoreError};
 
@@ -28,9 +28,6 @@ pub enum Error {
     /// A store did not give a page back.
     #[error("{0}")]
     Load(#[from] LoadError),
-    /// The pages of an experiment cannot be had.
-    #[error("{0}")]
-    Input(#[from] InputError),
     /// The system refused something: a thread, a file, the resident memory of this process.
     #[error("{}", plain(.0))]
     Io(#[from] io::Error),
@@ -42,6 +39,9 @@ pub enum Error {
         /// What came back wrong, and where ("page 7 in zsmalloc").
         what: String,
     },
+    /// A tool or a right that one contestant needs is missing: it is left out, and this says why.
+    #[error("{0}")]
+    Missing(String),
     /// Anything else, in one line.
     #[error("{0}")]
     Other(String),

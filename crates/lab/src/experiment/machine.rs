@@ -56,18 +56,6 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Returns a sentence on how busy the machine is; nothing if it does not report it.
-pub(crate) fn load_remark() -> Option<String> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    let load = text.split_whitespace().next()?;
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let unit = if cpus == 1 { "CPU" } else { "CPUs" };
-    Some(format!(
-        "The machine had a load of {load} on {cpus} {unit} when the experiment began: other work \
-         slows everything that is measured."
-    ))
-}
-
 /// Returns the model in `/proc/cpuinfo`, which each architecture names in its own way.
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     let names = ["model name", "Model", "Hardware", "cpu model", "cpu"];

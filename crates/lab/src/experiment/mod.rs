@@ -13,7 +13,6 @@ pub mod report;
 pub(crate) mod content;
 pub(crate) mod error;
 pub(crate) mod harness;
-pub(crate) mod locks;
 pub(crate) mod outcome;
 pub(crate) mod system;
 

@@ -21,8 +21,6 @@ pub struct Settings {
     pub lab: Option<PathBuf>,
     /// The program `zfold`, for those that start it; `None`: what needs it is left out.
     pub zfold: Option<PathBuf>,
-    /// A project that `build` builds in the place of its own.
-    pub project: Option<PathBuf>,
 }
 
 /// One figure: the median of the measured or simulated values of the repeats.
@@ -50,58 +48,6 @@ pub struct Figure {
     pub published: Option<f64>,
     /// Whether a simulator made the figure.
     pub simulated: bool,
-    /// Mean of the repeats.
-    #[serde(skip)]
-    pub mean: f64,
-    /// Standard deviation of the repeats (of a sample; 0 for one repeat).
-    #[serde(skip)]
-    pub stddev: f64,
-}
-
-impl Figure {
-    /// Returns the figure of one metric from its repeats, at least one.
-    ///
-    /// # Panics
-    /// If `repeats` is empty.
-    pub fn measured(
-        experiment: &'static str,
-        variant: impl Into<String>,
-        workers: u32,
-        metric: impl Into<String>,
-        unit: &'static str,
-        repeats: &[f64],
-    ) -> Self {
-        let mut sorted = repeats.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let count = sorted.len();
-        let mean = sorted.iter().sum::<f64>() / count as f64;
-        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
-        Self {
-            experiment,
-            variant: variant.into(),
-            workers,
-            metric: metric.into(),
-            unit,
-            value: f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]),
-            min: sorted[0],
-            max: sorted[count - 1],
-            repeats: count as u32,
-            published: None,
-            simulated: false,
-            mean,
-            stddev: (squares / (count - 1).max(1) as f64).sqrt(),
-        }
-    }
-
-    /// Returns it with the document's figure beside it.
-    pub(crate) fn with_published(self, published: f64) -> Self {
-        Self { published: Some(published), ..self }
-    }
-
-    /// Returns it marked as simulated.
-    pub(crate) fn simulated(self) -> Self {
-        Self { simulated: true, ..self }
-    }
 }
 
 /// The outcome of an experiment.
@@ -109,31 +55,16 @@ impl Figure {
 pub struct Outcome {
     /// Name of the experiment, as on the command line.
     pub experiment: &'static str,
-    /// One line: the compared variants.
-    pub title: String,
+    /// One line: the question that it answers.
+    pub question: &'static str,
     /// In the order in which tables show them: figures of one metric stand together.
     pub figures: Vec<Figure>,
     /// Times of single calls, each with a name ("zsmalloc load").
     pub histograms: Vec<(String, Latency)>,
-    /// Sentences that belong below the table: differences from the document, omitted parts.
+    /// Sentences that belong below the table: omitted contestants, assumptions.
     pub remarks: Vec<String>,
 }
 
 /// Told what is being run ("class-index, 4 workers, repeat 2 of 5") and the share that is done,
 /// from 0 to 1.
 pub type Progress<'a> = &'a (dyn Fn(&str, f64) + Sync);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_figure_is_the_median_with_its_spread() {
-        let figure = |repeats: &[f64]| Figure::measured("free", "x", 1, "time", "ms", repeats);
-        let odd = figure(&[3.0, 1.0, 2.0]);
-        assert_eq!((odd.value, odd.min, odd.max, odd.repeats), (2.0, 1.0, 3.0, 3));
-        assert_eq!((odd.mean, odd.stddev), (2.0, 1.0));
-        assert_eq!(figure(&[1.0, 2.0]).value, 1.5);
-        assert_eq!(figure(&[4.0]).stddev, 0.0);
-    }
-}

@@ -30,7 +30,7 @@ fn typed() -> Result<(), Failure> {
     }
     match LabArgs::try_parse() {
         Ok(args) => run::run(&args),
-        Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
             let names = Experiment::ALL.map(|experiment| experiment.name).join(", ");
             let line = format!("zfold lab needs one of {names}, all (see zfold lab --help)");
             Err(Failure::usage(line))

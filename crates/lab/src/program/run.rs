@@ -5,18 +5,18 @@ use std::io;
 use zfold_console::clean::clean_lines;
 use zfold_console::exit::{self, Failure};
 use zfold_console::file::NewFile;
-use zfold_console::format::Format;
 use zfold_console::progress::Progress;
-use zfold_console::terminal::terminal_width;
 use zfold_lab::experiment::machine::Machine;
 use zfold_lab::experiment::{Error, Outcome, report};
 use zfold_lab::{Experiment, pageout};
 
-use crate::args::LabArgs;
+use crate::args::{Format, LabArgs};
 
 /// Runs the requested experiments and writes their outcomes.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
-    check(args)?;
+    if args.html.is_some() && args.html == args.output {
+        return Err(Failure::usage("--html and --output name the same file: give two names"));
+    }
     // Tried before the work, which a misspelt name must not cost.
     let page = args.html.as_deref().map(NewFile::at).transpose()?;
     let output = args.output.as_deref().map(NewFile::at).transpose()?;
@@ -25,36 +25,16 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     let shows = args.format == Format::Table && output.is_none();
     let outcomes = outcomes(args, shows.then_some(&machine))?;
     if let Some(page) = page {
-        let question = |name: &str| {
-            let named = Experiment::ALL.into_iter().find(|experiment| experiment.name == name);
-            named.map(|experiment| experiment.question)
-        };
-        page.write(&clean_lines(&report::html(&machine, &outcomes, &question)))?;
+        page.write(&clean_lines(&report::page(&machine, &outcomes)))?;
     }
     let text = match args.format {
         Format::Json => report::json(&machine, &outcomes),
-        Format::Csv => report::csv(&outcomes),
-        Format::Table => clean_lines(&report::table(&machine, &outcomes, None)),
+        Format::Table => clean_lines(&report::table(&machine, &outcomes)),
     };
     match output {
         Some(file) => file.write(&text),
         None if shows => Ok(()),
-        None if args.format == Format::Csv => exit::write_records(&text),
         None => exit::write_data(text.as_bytes()),
-    }
-}
-
-/// Checks what cannot be found out by clap.
-fn check(args: &LabArgs) -> Result<(), Failure> {
-    if args.html.is_some() && args.html == args.output {
-        return Err(Failure::usage("--html and --output name the same file: give two names"));
-    }
-    match args.settings().project {
-        Some(project) if !project.is_dir() => Err(Failure::usage(format!(
-            "--project {}: there is no such folder; name one that make builds",
-            project.display()
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -71,18 +51,16 @@ pub(crate) fn process(experiment: &str, job: &str) -> Result<(), Failure> {
 /// Runs the experiments one after the other, with a progress bar. With a machine to name, tables
 /// go to stdout as soon as they are there.
 fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Failure> {
-    let experiments = args.experiments();
-    let bar = Progress::begin();
+    let (experiments, bar) = (args.experiments(), Progress::begin());
     let run = |(done, experiment): (usize, &Experiment)| {
         let show = |what: &str, share: f64| {
             let share = (done as f64 + share) / experiments.len() as f64;
             bar.show(&format!("{experiment}: {what}"), share);
         };
-        let outcome = experiment
-            .run(&args.settings(), &show)
-            .map_err(|error| failure(*experiment, &error))?;
+        let outcome = experiment.run(&args.settings(), &show);
+        let outcome = outcome.map_err(|error| failure(experiment, &error))?;
         if let Some(machine) = shown {
-            let text = report::table(machine, std::slice::from_ref(&outcome), terminal_width());
+            let text = report::table(machine, std::slice::from_ref(&outcome));
             let between = if done > 0 { "\n\n" } else { "" };
             bar.beside(|| exit::write_text(&format!("{between}{text}")))?;
         }
@@ -92,7 +70,7 @@ fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Fai
 }
 
 /// Returns what went wrong in an experiment, and the remedy where there is one.
-fn failure(experiment: Experiment, error: &Error) -> Failure {
+fn failure(experiment: &Experiment, error: &Error) -> Failure {
     match error {
         // It names the experiment itself.
         Error::WrongBytes { .. } => Failure::new(error.to_string()),

@@ -1,30 +1,29 @@
-//! Where the time of one round on one pool goes, by lock and outside of locks.
+//! Where the time of a round on one pool goes, by lock and outside of locks.
 
-use std::collections::BTreeMap;
-
-use super::pace::{Pace, median, readings};
-use super::sample::{LockUse, Sample};
-use crate::simulate::{Family, Step};
+use super::measure::{
+    Contestant, Host, MIGRATE, Watched, Worker, in_turns, is_exclusive, pace, watch,
+};
+use super::simulate::{Family, Step};
+use crate::experiment::Error;
+use crate::experiment::content::Content;
 
 /// With fewer locks a round that come from another core, what moves is not put to the locks.
 const BOUNCES_MIN: f64 = 0.1;
 
-/// Where the time of a round goes: the median of the samples.
+/// Where the time of a round on one pool goes.
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
-    /// Time of a round on one core.
-    pub(super) round_ns: f64,
-    /// Part of it outside of locks.
+    /// Time of a round of one thread, and of two that share the pool.
+    pub(super) round_ns: [f64; 2],
+    /// By how much two threads are slower than one that share neither pool nor objects, for what
+    /// caches and memory allow.
+    pub(super) slowdown: f64,
+    /// Part of a single thread's round outside of locks.
     pub(super) private_ns: f64,
     /// Locks by name.
     sections: Vec<Section>,
     /// Times that a round takes the migrate lock for reading.
     pub(super) migrate_reads: f64,
-    /// By how much two threads are slower than one that share neither pool nor objects, for what
-    /// caches and memory allow.
-    pub(super) slowdown: f64,
-    /// Time to fetch a line that another core has written.
-    pub(super) transfer_ns: f64,
     /// The time by which a hold is longer if another core held the lock before.
     pub(super) moved_ns: f64,
     /// The cost, outside locks, of lines that another core wrote last.
@@ -33,109 +32,86 @@ pub(super) struct Profile {
 
 /// All locks of one name.
 #[derive(Clone, Debug)]
-struct Section {
+pub(super) struct Section {
     name: &'static str,
     family: Family,
     /// Times that one of them is taken in a round.
     acquisitions: f64,
-    /// Mean time of a hold.
+    /// Time of a hold.
     hold_ns: f64,
 }
 
 impl Profile {
-    /// Returns the profile of a contestant from its samples, at least one.
-    pub(super) fn new(samples: &[Sample]) -> Self {
-        let of = |value: &dyn Fn(&Sample) -> f64| median(samples.iter().map(value));
-        let run = |run: &dyn Fn(&Sample) -> Pace, number: fn(Pace) -> f64| {
-            median(readings(samples.iter().map(run), number).into_iter())
+    /// Measures a contestant, in so many batches for each number.
+    pub(super) fn measure(
+        contestant: Contestant,
+        content: &Content,
+        host: &Host,
+        (batches, seed): (usize, u64),
+    ) -> Result<Self, Error> {
+        let pools = [contestant.pool()?, contestant.pool()?];
+        let worker = |pool: usize, number: u32| {
+            Worker::new(&*pools[pool], content, seed.wrapping_add(u64::from(number) << 32))
         };
-        let rate = |of: &dyn Fn(&Sample) -> Pace| run(of, |run| run.per_second);
-        let round_ns = 1e9 / rate(&|sample| sample.alone);
-        let mut names: Vec<&'static str> = Vec::new();
-        for lock in samples.iter().flat_map(|sample| &sample.locks) {
-            if !names.contains(&lock.name) {
-                names.push(lock.name);
-            }
-        }
-        let sum = |name: &str, value: &dyn Fn(&LockUse) -> f64| {
-            of(&|sample| {
-                sample
-                    .locks
-                    .iter()
-                    .filter(|lock| lock.name == name)
-                    .map(value)
-                    .fold(0.0, |all, one| all + one)
-            })
+        let apart_ns = pace(2, batches, |number| worker(number as usize, number), Worker::round)?;
+        let two_ns = pace(2, batches, |number| worker(0, number), Worker::round)?;
+        let alone_ns = pace(1, batches, |number| worker(0, number), Worker::round)?;
+        let mut alone = worker(0, 0)?;
+        let watched = watch(&*pools[0], batches, || alone.round())?;
+        let turns = |other: usize| {
+            let mut workers = [worker(0, 0)?, worker(other, 1)?];
+            pools.iter().for_each(|pool| pool.watch_locks(true));
+            let turns = in_turns(batches, &mut workers, |call, worker| worker.call(call))?;
+            let stats = pools[0].lock_stats();
+            let bounces = stats.iter().filter(is_exclusive).map(|stat| stat.acq_bounces);
+            Ok::<_, Error>((turns.round_ns, bounces.sum::<u64>() as f64 / turns.rounds as f64))
         };
-        let migrate_reads = sum("migrate", &|lock| lock.acquisitions);
-        names.retain(|&name| name != "migrate");
-        let held: f64 = names.iter().map(|name| sum(name, &|lock| lock.held)).sum();
-        // Holds with the clock at both ends overlap with less than they do without.
-        let part_ns = round_ns / held.max(1.0);
-        let section = |&name: &&'static str| {
-            let acquisitions = sum(name, &|lock| lock.acquisitions);
-            let hold_ns = part_ns * sum(name, &|lock| lock.held) / acquisitions.max(f64::EPSILON);
-            Section { name, family: family(name, samples), acquisitions, hold_ns }
+        let (own_ns, _) = turns(1)?;
+        let (shared_ns, bounces) = turns(0)?;
+        let mut profile = Self::new(&watched, alone_ns, host);
+        profile.round_ns[1] = two_ns;
+        profile.slowdown = (apart_ns / alone_ns).max(1.0);
+        let moved = shared_ns - own_ns - profile.migrate_reads * host.transfer_ns;
+        if bounces >= BOUNCES_MIN {
+            profile.moved_ns = (moved / bounces - host.transfer_ns).max(0.0);
+        } else {
+            profile.fetch_ns = moved.max(0.0);
+        }
+        Ok(profile)
+    }
+
+    /// Returns where the time of a round of one thread goes.
+    fn new(watched: &Watched, round_ns: f64, host: &Host) -> Self {
+        let taken = |name: &'static str| {
+            let of = watched.acquisitions.iter().filter(move |((other, _), _)| *other == name);
+            of.map(|(_, &taken)| taken)
         };
-        // Threads that were on one processor for a while lose some.
-        let bounces = samples.iter().map(|sample| sample.bounces).fold(0.0, f64::max);
-        let turns = [0, 1].map(|which| run(&|sample| sample.turns[which], |run| run.mean));
-        let transfer_ns = 1e9 / rate(&|sample| sample.transfer);
-        let moved = turns[1] - turns[0] - migrate_reads * transfer_ns;
-        let by_locks = bounces >= BOUNCES_MIN;
-        let moved_ns = if by_locks { moved / bounces - transfer_ns } else { 0.0 };
-        Self {
-            round_ns,
-            private_ns: round_ns - part_ns * held,
-            sections: names.iter().map(section).collect(),
-            migrate_reads,
-            slowdown: 2.0 * rate(&|sample| sample.alone) / rate(&|sample| sample.apart),
-            transfer_ns,
-            moved_ns: moved_ns.max(0.0),
-            fetch_ns: if by_locks { 0.0 } else { moved.max(0.0) },
-        }
+        let section = |(&name, &hold_ns): (&&'static str, &f64)| Section {
+            name,
+            family: match name {
+                "cpu" => Family::Own,
+                _ => Family::Weighted(taken(name).collect()),
+            },
+            acquisitions: taken(name).sum(),
+            hold_ns: (hold_ns - host.empty_hold_ns).max(0.0),
+        };
+        let exclusive = watched.hold_ns.iter().filter(|(name, _)| **name != MIGRATE);
+        let mut profile = Self {
+            round_ns: [round_ns; 2],
+            slowdown: 1.0,
+            private_ns: 0.0,
+            sections: exclusive.map(section).collect(),
+            migrate_reads: taken(MIGRATE).sum(),
+            moved_ns: 0.0,
+            fetch_ns: 0.0,
+        };
+        profile.private_ns = (round_ns - profile.held_ns()).max(0.0);
+        profile
     }
 
-    /// Returns the profile at the speed that the machine had when `sample` was measured.
-    pub(super) fn at(&self, sample: &Sample) -> Self {
-        let transfer_ns = 1e9 / sample.transfer.per_second;
-        let farther = transfer_ns / self.transfer_ns;
-        Self {
-            slowdown: 2.0 * sample.alone.per_second / sample.apart.per_second,
-            transfer_ns,
-            moved_ns: self.moved_ns * farther,
-            fetch_ns: self.fetch_ns * farther,
-            ..self.times(1e9 / sample.alone.per_second / self.round_ns)
-        }
-    }
-
-    /// Returns the profile with all times multiplied by `factor`, except those of transfers and
-    /// their consequences.
-    fn times(&self, factor: f64) -> Self {
-        let section =
-            |section: &Section| Section { hold_ns: section.hold_ns * factor, ..section.clone() };
-        Self {
-            round_ns: self.round_ns * factor,
-            private_ns: self.private_ns * factor,
-            sections: self.sections.iter().map(section).collect(),
-            ..self.clone()
-        }
-    }
-
-    /// Returns the profile of a machine that is slower by `factor` in everything.
-    pub(super) fn slower(&self, factor: f64) -> Self {
-        Self {
-            transfer_ns: self.transfer_ns * factor,
-            moved_ns: self.moved_ns * factor,
-            fetch_ns: self.fetch_ns * factor,
-            ..self.times(factor)
-        }
-    }
-
-    /// Returns the profile with locks that are held for `hold_ns` each.
-    pub(super) fn with_holds(&self, hold_ns: f64) -> Self {
-        let section = |section: &Section| Section { hold_ns, ..section.clone() };
-        Self { sections: self.sections.iter().map(section).collect(), ..self.clone() }
+    /// Returns how long a round holds locks.
+    pub(super) fn held_ns(&self) -> f64 {
+        self.sections.iter().map(|section| section.acquisitions * section.hold_ns).sum()
     }
 
     /// Returns the index of the locks of a name among the [`Self::families`].
@@ -152,14 +128,17 @@ impl Profile {
     /// of `more_ns` between them, slowed down if there are several `cores`.
     pub(super) fn program(&self, more_ns: f64, cores: u32) -> Vec<Step> {
         let slowdown = if cores == 1 { 1.0 } else { self.slowdown };
+        // A share for each time that something happens: ones, and the rest.
+        let shares = |times: f64| {
+            (0..times.ceil() as usize).map(move |index| (times - index as f64).min(1.0))
+        };
         let mut steps = Vec::new();
         for (family, section) in self.sections.iter().enumerate() {
             let (ns, moved_ns) = (slowdown * section.hold_ns, self.moved_ns);
             let hold = |share| vec![Step::Hold { share, family, ns, moved_ns }];
             steps.extend(shares(section.acquisitions).map(hold));
         }
-        let count = |share| vec![Step::Count { share, counter: 0 }; 2];
-        steps.extend(shares(self.migrate_reads).map(count));
+        steps.extend(shares(self.migrate_reads).map(|share| vec![Step::Count { share }; 2]));
         if self.fetch_ns > 0.0 {
             steps.push(vec![Step::Fetch { ns: self.fetch_ns }]);
         }
@@ -167,86 +146,46 @@ impl Profile {
         let step = |steps: Vec<Step>| std::iter::once(Step::Work { ns: work }).chain(steps);
         steps.into_iter().flat_map(step).collect()
     }
-
-    /// Returns how many locks a round takes, and how long it holds them together.
-    pub(super) fn locked(&self) -> (f64, f64) {
-        let held = |section: &Section| section.acquisitions * section.hold_ns;
-        let acquisitions = self.sections.iter().map(|section| section.acquisitions).sum();
-        (acquisitions, self.sections.iter().map(held).sum())
-    }
-}
-
-/// Returns a share for each time that something happens which happens `times` in a round: ones, and
-/// the rest.
-fn shares(times: f64) -> impl Iterator<Item = f64> {
-    (0..times.ceil() as usize).map(move |index| (times - index as f64).min(1.0))
-}
-
-/// Returns the locks called `name`: a CPU's own, or one of as many as were seen, by how often each
-/// was taken.
-fn family(name: &str, samples: &[Sample]) -> Family {
-    if name == "cpu" {
-        return Family::Own;
-    }
-    let mut weights = BTreeMap::new();
-    for lock in samples.iter().flat_map(|sample| &sample.locks) {
-        if lock.name == name {
-            *weights.entry(lock.index).or_insert(0.0) += lock.acquisitions;
-        }
-    }
-    Family::Weighted(weights.into_values().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(per_second: f64, mean: f64) -> Pace {
-        Pace { per_second, mean, disturbed: false }
-    }
+    const HOST: Host = Host {
+        transfer_ns: 50.0,
+        look_ns: 20.0,
+        yield_ns: 500.0,
+        empty_hold_ns: 25.0,
+        codec_ns: 5000.0,
+    };
 
-    /// A round of 1000 ns, 400 ns of it under one pool lock that is taken 2.5 times.
-    fn sample() -> Sample {
-        Sample {
-            transfer: run(2e7, 0.0),
-            alone: run(1e6, 0.0),
-            measured: [run(1e6, 0.0), run(1.2e6, 0.0)],
-            apart: run(1.6e6, 0.0),
-            turns: [run(1e5, 1000.0), run(1e5, 1500.0)],
-            bounces: 2.0,
-            locks: vec![LockUse { name: "pool", index: 0, acquisitions: 2.5, held: 0.4 }],
-        }
+    /// A round of 1000 ns with 2.5 holds of a pool's lock, 160 ns each.
+    fn watched() -> Watched {
+        let mut watched = Watched::default();
+        watched.acquisitions.insert(("pool", 0), 2.5);
+        watched.hold_ns.insert("pool", 185.0);
+        watched
     }
 
     #[test]
     fn a_profile_says_where_the_time_goes() {
-        let profile = Profile::new(&[sample()]);
-        assert_eq!((profile.round_ns, profile.private_ns), (1000.0, 600.0));
-        assert_eq!(profile.locked(), (2.5, 400.0));
-        assert_eq!((profile.transfer_ns, profile.slowdown), (50.0, 1.25));
-        // 500 ns more for two locks, each of which takes a transfer for its word.
-        assert_eq!((profile.moved_ns, profile.fetch_ns), (200.0, 0.0));
-        assert_eq!(profile.family("pool"), Some(0));
-        assert_eq!(profile.family("class"), None);
-    }
-
-    #[test]
-    fn without_locks_that_move_lines_are_fetched() {
-        let alone = Sample { bounces: 0.0, ..sample() };
-        let profile = Profile::new(&[alone]);
-        assert_eq!((profile.moved_ns, profile.fetch_ns), (0.0, 500.0));
-    }
-
-    #[test]
-    fn readers_take_a_counter_and_no_lock() {
-        let migrate = LockUse { name: "migrate", index: 0, acquisitions: 2.0, held: 0.3 };
-        let mut hierarchical = sample();
-        hierarchical.locks.push(migrate);
-        let profile = Profile::new(&[hierarchical]);
-        assert_eq!(profile.migrate_reads, 2.0);
-        assert_eq!(profile.families().len(), 1);
-        // Two of the transfers are of the counter.
-        assert_eq!(profile.moved_ns, 150.0);
+        let profile = Profile::new(&watched(), 1000.0, &HOST);
+        assert_eq!((profile.held_ns(), profile.private_ns), (400.0, 600.0));
+        assert_eq!(
+            (profile.families(), profile.migrate_reads),
+            (vec![Family::Weighted(vec![2.5])], 0.0)
+        );
+        let mut classes = watched();
+        classes.acquisitions.insert((MIGRATE, 0), 2.0);
+        classes.hold_ns.insert(MIGRATE, 85.0);
+        for (index, taken) in [(7, 1.5), (3, 0.5)] {
+            classes.acquisitions.insert(("class", index), taken);
+        }
+        classes.hold_ns.insert("class", 35.0);
+        let profile = Profile::new(&classes, 1000.0, &HOST);
+        let families = [Family::Weighted(vec![0.5, 1.5]), Family::Weighted(vec![2.5])];
+        assert_eq!((profile.families(), profile.migrate_reads), (families.to_vec(), 2.0));
         let counts = |step: &&Step| matches!(step, Step::Count { .. });
         assert_eq!(profile.program(0.0, 1).iter().filter(counts).count(), 4);
     }
@@ -261,29 +200,11 @@ mod tests {
             };
             program.into_iter().map(of).sum()
         };
-        let profile = Profile::new(&[sample()]);
-        assert!((time(profile.program(0.0, 1)) - 1000.0).abs() < 1e-9);
-        assert!((time(profile.program(500.0, 1)) - 1500.0).abs() < 1e-9);
-        assert!((time(profile.program(0.0, 2)) - 1250.0).abs() < 1e-9);
-        assert!((time(profile.slower(3.0).program(0.0, 1)) - 3000.0).abs() < 1e-9);
-        let held = time(profile.with_holds(1000.0).program(0.0, 1));
-        assert!((held - 3100.0).abs() < 1e-9, "{held}");
-    }
-
-    #[test]
-    fn a_profile_takes_the_speed_of_a_sample() {
-        let slow = Sample { alone: run(5e5, 0.0), transfer: run(1e7, 0.0), ..sample() };
-        let profile = Profile::new(&[sample()]).at(&slow);
-        assert_eq!((profile.round_ns, profile.locked().1), (2000.0, 800.0));
-        assert_eq!((profile.transfer_ns, profile.moved_ns), (100.0, 400.0));
-    }
-
-    #[test]
-    fn locks_are_weighted_by_how_often_they_were_taken() {
-        let class = |index, acquisitions| LockUse { name: "class", index, acquisitions, held: 0.1 };
-        let mut classes = sample();
-        classes.locks = vec![class(7, 1.5), class(3, 0.5)];
-        assert_eq!(family("class", &[classes]), Family::Weighted(vec![0.5, 1.5]));
-        assert_eq!(family("cpu", &[sample()]), Family::Own);
+        let mut profile = Profile::new(&watched(), 1000.0, &HOST);
+        profile.slowdown = 1.25;
+        for (more_ns, cores, expected) in [(0.0, 1, 1000.0), (500.0, 1, 1500.0), (0.0, 2, 1250.0)] {
+            let time = time(profile.program(more_ns, cores));
+            assert!((time - expected).abs() < 1e-9, "{time} {expected}");
+        }
     }
 }

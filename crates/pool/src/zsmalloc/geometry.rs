@@ -57,12 +57,6 @@ impl ClassSpec {
     pub fn is_huge(&self) -> bool {
         self.pages == 1 && self.objects == 1
     }
-
-    /// Returns the longest payload of an object in bytes.
-    #[must_use]
-    pub fn payload_max(&self) -> usize {
-        self.size as usize - if self.is_huge() { 0 } else { HEADER_BYTES }
-    }
 }
 
 /// The size classes of a pool. See the module documentation.
@@ -209,14 +203,16 @@ mod tests {
     /// header.
     #[test]
     fn every_length_fits_its_class_and_no_smaller_one() {
+        let payload_max =
+            |class: ClassSpec| class.size as usize - if class.is_huge() { 0 } else { HEADER_BYTES };
         for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
             for chain in [4, 8, 16] {
                 let geometry = Geometry::new(page_size, chain, Chooser::LeastWaste);
                 for len in 1..=page_size.bytes() {
                     let at = geometry.index_of(len);
-                    assert!(len <= geometry.classes[at].payload_max(), "{len} of {page_size}");
+                    assert!(len <= payload_max(geometry.classes[at]), "{len} of {page_size}");
                     let below = at.checked_sub(1).map(|below| geometry.classes[below]);
-                    assert!(below.is_none_or(|class| class.payload_max() < len));
+                    assert!(below.is_none_or(|class| payload_max(class) < len));
                 }
             }
         }

@@ -16,10 +16,6 @@ pub(crate) struct Cost {
     pub(crate) sys: f64,
 }
 
-/// Says what [`Cost`] cannot.
-pub(crate) const COST_REMARK: &str =
-    "User and sys times are those of the process in steps of 10 ms, the kernel's clock tick.";
-
 /// Measures what a run costs.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {

@@ -5,9 +5,9 @@ mod samples;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threads;
-pub(crate) mod turns;
+mod turns;
 
-pub(crate) use cost::{COST_REMARK, Cost, Stopwatch, cost_of};
+pub(crate) use cost::{Cost, Stopwatch, cost_of};
 pub(crate) use samples::{Published, Samples};
 pub(crate) use threads::together;
-pub(crate) use turns::{alternate, sized};
+pub(crate) use turns::{alternate, alternate_programs, sized};

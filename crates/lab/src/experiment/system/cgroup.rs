@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::cleanup::{Cleanup, patiently, quoted};
-use crate::experiment::harness::turns::Fault;
+use crate::experiment::Error;
 
 /// A cgroup with a limit of its memory. Dropping it ends the processes in it and removes it.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ impl Cgroup {
     /// Returns a new cgroup of which the memory, page cache included, is limited.
     ///
     /// # Errors
-    /// [`Fault::Missing`] without the memory controller or the right to make a cgroup; none is
+    /// [`Error::Missing`] without the memory controller or the right to make a cgroup; none is
     /// left then.
-    pub(crate) fn limited(bytes: u64) -> Result<Self, Fault> {
+    pub(crate) fn limited(bytes: u64) -> Result<Self, Error> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let Some((root, limit)) = hierarchy(&mounts) else {
-            return Err(Fault::Missing("no memory controller of cgroups is mounted".to_owned()));
+            return Err(Error::Missing("no memory controller of cgroups is mounted".to_owned()));
         };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = root.join(format!("zfold-lab-{}-{number}", std::process::id()));
@@ -76,8 +76,8 @@ fn hierarchy(mounts: &str) -> Option<(PathBuf, &'static str)> {
     first.or_else(|| find("cgroup2", None).map(|root| (root, "memory.max")))
 }
 
-fn refused(error: &std::io::Error) -> Fault {
-    Fault::Missing(match error.kind() {
+fn refused(error: &std::io::Error) -> Error {
+    Error::Missing(match error.kind() {
         ErrorKind::PermissionDenied => "only root may make a memory cgroup".to_owned(),
         _ => format!("no memory cgroup: {error}"),
     })
@@ -104,10 +104,10 @@ mod tests {
     fn what_runs_there_ends_with_the_guard() {
         let cgroup = match Cgroup::limited(64 << 20) {
             Ok(cgroup) => cgroup,
-            Err(Fault::Missing(reason)) => {
+            Err(Error::Missing(reason)) => {
                 return zfold_testing::skip(reason);
             }
-            Err(fault) => panic!("{fault:?}"),
+            Err(error) => panic!("{error:?}"),
         };
         let mut command = cgroup.command("cat");
         let inside = run(command.arg("/proc/self/cgroup")).unwrap();

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Reads one command a line, each of which goes before the earlier ones.
@@ -50,6 +51,18 @@ impl Cleanup {
         let input = self.shell.stdin.as_mut().expect("it is open until the drop");
         writeln!(input, "{line}")
     }
+}
+
+/// Returns a new folder of this user only, and what removes it with its contents.
+///
+/// # Errors
+/// It cannot be made, or there is no shell to remove it.
+pub(crate) fn folder() -> io::Result<(PathBuf, Cleanup)> {
+    let mut cleanup = Cleanup::new()?;
+    let folder = tempfile::Builder::new().prefix("zfold-lab-").tempdir()?;
+    // Programs in it may write a little longer than this process lives.
+    cleanup.promise(&patiently(&format!("rm -rf {}", quoted(folder.path()))))?;
+    Ok((folder.keep(), cleanup))
 }
 
 impl Drop for Cleanup {
@@ -97,16 +110,20 @@ mod tests {
     }
 
     #[test]
-    fn it_works_also_if_nobody_drops_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("left");
-        fs::write(&path, "").unwrap();
-        let mut cleanup = Cleanup::new().unwrap();
-        cleanup.promise(&format!("rm -f {}", quoted(&path))).unwrap();
-        // As the kernel does when this process is killed.
-        drop(cleanup.shell.stdin.take());
-        let gone = super::super::child::wait(std::time::Duration::from_secs(60), || !path.exists());
-        assert!(gone);
+    fn a_folder_goes_with_its_cleanup_also_if_nobody_drops_it() {
+        for killed in [false, true] {
+            let (path, mut cleanup) = folder().unwrap();
+            fs::create_dir(path.join("a")).unwrap();
+            fs::write(path.join("a/b"), "").unwrap();
+            if killed {
+                // As the kernel does when this process is.
+                drop(cleanup.shell.stdin.take());
+                let most = std::time::Duration::from_secs(60);
+                assert!(super::super::child::wait(most, || !path.exists()));
+            }
+            drop(cleanup);
+            assert!(!path.exists());
+        }
     }
 
     #[test]

@@ -1,110 +1,109 @@
-//! A zram device of the experiment's own, which is removed whatever happens.
+//! The kernel's compressed swap, on for as long as an experiment needs it: a zram device of the
+//! experiment's own, which is removed whatever happens.
+//!
+//! It has the highest priority, and room for all that the experiment can page out, so that swap
+//! that is on already sees none of it; zswap, which would take the pages first, is off meanwhile.
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use super::child::wait;
+use super::child::{run, wait};
 use super::cleanup::{Cleanup, patiently};
-use crate::experiment::harness::turns::Fault;
+use crate::experiment::Error;
 
 const CONTROL: &str = "/sys/class/zram-control";
+const ZSWAP: &str = "/sys/module/zswap/parameters/enabled";
 /// How long a device may take to appear.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A zram device. Dropping it removes it.
+/// Swap that is on. Dropping it turns it off and removes its device.
 #[derive(Debug)]
-pub(crate) struct Zram {
+pub(crate) struct ZramSwap {
     number: u32,
-    cleanup: Cleanup,
+    _cleanup: Cleanup,
 }
 
-impl Zram {
-    /// Adds a device of `bytes` bytes that compresses by `codec`, as the kernel names it; leaves
-    /// existing ones alone.
+impl ZramSwap {
+    /// Turns swap on to a new device of `bytes` bytes that compresses by `codec`, as the kernel
+    /// names it; leaves existing devices alone.
     ///
     /// # Errors
-    /// [`Fault::Missing`] without zram, this codec or the right to add a device; none is left then.
-    pub(crate) fn add(bytes: u64, codec: &str) -> Result<Self, Fault> {
+    /// [`Error::Missing`] without zram, this codec, the tools or the right to do that; all is as
+    /// before then.
+    pub(crate) fn on(bytes: u64, codec: &str) -> Result<Self, Error> {
+        let missing = |error: io::Error| {
+            Error::Missing(match error.kind() {
+                ErrorKind::NotFound => "the kernel has no zram (modprobe zram)".to_owned(),
+                ErrorKind::PermissionDenied => "only root may add a zram device".to_owned(),
+                _ => format!("no zram device with {codec}: {error}"),
+            })
+        };
         let mut cleanup = Cleanup::new()?;
-        let added = fs::read_to_string(Path::new(CONTROL).join("hot_add"));
-        let added = added.map_err(|error| missing(codec, &error))?;
+        let added = fs::read_to_string(Path::new(CONTROL).join("hot_add")).map_err(missing)?;
         let number = added.trim().parse();
-        let number: u32 = number.map_err(|_| Fault::Missing("zram gave no number".to_owned()))?;
+        let number: u32 = number.map_err(|_| Error::Missing("zram gave no number".to_owned()))?;
         // It is busy while another program looks what the new device is.
         cleanup.promise(&patiently(&format!(
             "echo 1 >/sys/block/zram{number}/reset && echo {number} >{CONTROL}/hot_remove"
         )))?;
-        let device = Self { number, cleanup };
-        device.set("comp_algorithm", codec).map_err(|error| missing(codec, &error))?;
-        device.set("disksize", &bytes.to_string()).map_err(|error| missing(codec, &error))?;
-        if wait(PATIENCE, || device.path().exists()) {
-            return Ok(device);
+        for (name, value) in [("comp_algorithm", codec), ("disksize", &*bytes.to_string())] {
+            fs::write(attribute(number, name), value).map_err(missing)?;
         }
-        Err(Fault::Missing(format!("{} does not appear", device.path().display())))
+        let device = format!("/dev/zram{number}");
+        if !wait(PATIENCE, || Path::new(&device).exists()) {
+            return Err(Error::Missing(format!("{device} does not appear")));
+        }
+        if fs::read_to_string(ZSWAP).is_ok_and(|on| on.trim() == "Y") {
+            cleanup.promise(&format!("echo Y >{ZSWAP}"))?;
+            fs::write(ZSWAP, "N").map_err(missing)?;
+        }
+        run(Command::new("mkswap").arg(&device))?;
+        cleanup.promise(&format!("swapoff {device}"))?;
+        run(Command::new("swapon").args(["--priority", "32767"]).arg(&device))?;
+        Ok(Self { number, _cleanup: cleanup })
     }
 
-    /// Gives up the device for what removes it, by which more can be undone before that.
-    pub(crate) fn into_cleanup(self) -> Cleanup {
-        self.cleanup
-    }
-
-    /// Returns the block device.
-    pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/dev/zram{}", self.number))
-    }
-
-    /// Returns the file with the bytes of memory that the device takes ([`used_bytes`]).
-    pub(crate) fn used_bytes_path(&self) -> PathBuf {
-        self.attribute("mm_stat")
-    }
-
-    fn attribute(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/sys/block/zram{}/{name}", self.number))
-    }
-
-    fn set(&self, attribute: &str, value: &str) -> io::Result<()> {
-        fs::write(self.attribute(attribute), value)
+    /// Returns the bytes of memory that the compressed pages take; nothing if the system does not
+    /// report it.
+    pub(crate) fn used_bytes(&self) -> Option<u64> {
+        let stat = fs::read_to_string(attribute(self.number, "mm_stat")).ok()?;
+        stat.split_whitespace().nth(2)?.parse().ok()
     }
 }
 
-fn missing(codec: &str, error: &io::Error) -> Fault {
-    Fault::Missing(match error.kind() {
-        ErrorKind::NotFound => "the kernel has no zram (modprobe zram)".to_owned(),
-        ErrorKind::PermissionDenied => "only root may add a zram device".to_owned(),
-        _ => format!("no zram device with {codec}: {error}"),
-    })
-}
-
-/// Returns the third field of an `mm_stat` text.
-pub(crate) fn used_bytes(stat: &str) -> Option<u64> {
-    stat.split_whitespace().nth(2)?.parse().ok()
+fn attribute(number: u32, name: &str) -> String {
+    format!("/sys/block/zram{number}/{name}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::harness::testing::ALONE_WITH_SWAP;
 
+    // One test, since the swap that is on belongs to the whole machine.
     #[test]
-    fn used_memory_is_the_third_field() {
-        assert_eq!(used_bytes("  4096   74  12288  0  12288  0 0 0 0\n"), Some(12288));
-        assert_eq!(used_bytes("4096 74"), None);
-    }
-
-    #[test]
-    fn a_device_is_removed_with_its_guard() {
-        let device = match Zram::add(1 << 20, "lz4") {
-            Ok(device) => device,
-            Err(Fault::Missing(reason)) => {
-                return zfold_testing::skip(reason);
+    fn swap_is_off_with_its_guard_and_nothing_is_left() {
+        let _alone = ALONE_WITH_SWAP.lock();
+        let swaps = || fs::read_to_string("/proc/swaps").unwrap_or_default();
+        let before = swaps();
+        match ZramSwap::on(64 << 20, "lz4") {
+            Ok(swap) => {
+                assert_ne!(swaps(), before);
+                assert!(swap.used_bytes().unwrap() < 1 << 20);
+                let entry = attribute(swap.number, "mm_stat");
+                drop(swap);
+                assert!(!Path::new(&entry).exists());
             }
-            Err(fault) => panic!("{fault:?}"),
-        };
-        let entry = device.attribute("mm_stat");
-        let stat = fs::read_to_string(device.used_bytes_path()).unwrap();
-        assert!(used_bytes(&stat).unwrap() < 1 << 20);
-        drop(device);
-        assert!(!entry.exists());
+            Err(Error::Missing(reason)) => zfold_testing::skip(reason),
+            Err(error) => panic!("{error:?}"),
+        }
+        assert_eq!(swaps(), before);
+        match ZramSwap::on(64 << 20, "no-such-codec") {
+            Err(Error::Missing(_)) => assert_eq!(swaps(), before),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -1,6 +1,7 @@
-"""`zfold jupyter install`: a real kernel starts under its limit, is interrupted and restarted."""
+"""The kernel of docs/use/python.md starts under its limit, is interrupted and restarted."""
 
-import subprocess
+import json
+import pathlib
 import sys
 
 import pytest
@@ -41,16 +42,16 @@ def test_a_kernel_starts_under_its_limit_and_can_be_interrupted_and_restarted(
     tmp_path, monkeypatch
 ):
     memory("threads")
-    installed = subprocess.run(
-        [command(), "jupyter", "install", "--limit", str(LIMIT), "--prefix", tmp_path]
-        + ["--python", sys.executable],
-        capture_output=True,
-        text=True,
-    )
-    assert (installed.returncode, installed.stderr) == (0, ""), installed
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share" / "jupyter"))
+    text = (pathlib.Path(__file__).parents[2] / "docs/use/python.md").read_text()
+    spec = json.loads(text.split("```json\n")[1].split("```")[0])
+    ours = {"zfold": command(), "4GiB": str(LIMIT), "/usr/bin/python3": sys.executable}
+    assert ours.keys() <= set(spec["argv"])
+    spec["argv"] = [ours.get(word, word) for word in spec["argv"]]
+    folder = tmp_path / "kernels" / "zfold"
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     manager = client.KernelManager(kernel_name="zfold")
-    assert manager.kernel_spec.display_name == "Python 3 (zfold, 64MiB)"
     manager.start_kernel()
     kernel = manager.blocking_client()
     try:

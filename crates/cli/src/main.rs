@@ -21,7 +21,6 @@ mod disk;
 #[cfg(test)]
 mod documents;
 mod guest;
-mod jupyter;
 mod lab;
 #[cfg(any(test, feature = "man"))]
 mod man;
@@ -34,11 +33,9 @@ mod stat;
 mod top;
 mod watched;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 use args::{Args, Command};
 use shared::exit::{self, Failure};
@@ -52,13 +49,11 @@ fn main() -> ExitCode {
 }
 
 fn typed() -> Result<ExitCode, Failure> {
-    completions::complete();
     if let Some(internal) = internal() {
         return internal;
     }
-    let args = match Args::try_parse_from(arguments()) {
+    let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) if error.kind() == ErrorKind::MissingSubcommand => return Err(lacking(&error)),
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
         // Help and version arrive as errors, but were requested.
         Err(text) => {
@@ -74,7 +69,6 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
-        Command::Jupyter(args) => jupyter::run(&args),
         Command::Lab { arguments } => Err(lab::run(&arguments)),
         #[cfg(feature = "man")]
         Command::Man { folder } => man::run(&folder),
@@ -84,34 +78,6 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Completions { shell } => completions::run(shell),
     }
     .map(|()| ExitCode::SUCCESS)
-}
-
-/// Returns what was typed. `help lab` is `lab --help`, which the laboratory answers itself.
-fn arguments() -> Vec<OsString> {
-    let mut words: Vec<OsString> = std::env::args_os().collect();
-    if words.len() > 2 && words[1] == "help" && words[2] == "lab" {
-        words.remove(1);
-        words.push("--help".into());
-    }
-    words
-}
-
-/// Names the commands that may follow what was typed: those that help shows, too.
-fn lacking(error: &clap::Error) -> Failure {
-    let typed = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(typed)) => typed,
-        _ => return Failure::refused(error),
-    };
-    let mut command = Args::command();
-    for word in typed.split_whitespace().skip(1) {
-        match command.find_subcommand(word).cloned() {
-            Some(below) => command = below,
-            None => return Failure::refused(error),
-        }
-    }
-    let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
-    let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
-    Failure::usage(format!("{typed} needs one of {} (see {typed} --help)", names.join(", ")))
 }
 
 /// Does what zfold starts itself for, if this process was started by zfold: no command of people,

@@ -234,19 +234,6 @@ pub(crate) fn help() -> String {
     format!("Turn knobs: {}", KNOBS.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns words `NAME=VALUE` to complete, without a value where there are many.
-pub(crate) fn completions() -> Vec<String> {
-    let of = |knob: &Knob| {
-        let values: &[&str] = match knob.unit {
-            Unit::Switch => &["0", "1"],
-            Unit::Zero => &["0"],
-            _ => &[""],
-        };
-        values.iter().map(|value| format!("{}={value}", knob.name)).collect::<Vec<_>>()
-    };
-    KNOBS.iter().flat_map(of).collect()
-}
-
 /// Reads bytes, with a unit or without.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
     parse_size(text).ok()

@@ -257,17 +257,6 @@ fn memory_of_a_process_is_compared() {
 }
 
 #[test]
-fn completions_are_written_for_each_shell() {
-    // What they offer is seen in real shells, in shells.rs.
-    for (shell, registers) in
-        [("bash", "complete "), ("zsh", "compdef "), ("fish", "--command zfold")]
-    {
-        let script = results(&["completions", shell]);
-        assert!(script.contains(registers) && script.contains("COMPLETE="), "{shell}: {script}");
-    }
-}
-
-#[test]
 fn reader_that_leaves_is_no_failure() {
     let file = file("pipe.pages", &pages(16));
     for arguments in [&["compare", "--pages", &file][..], &["compare", "--help"]] {

@@ -7,7 +7,6 @@ use zfold_compare::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, P
 use zfold_compare::rng::Xorshift64;
 use zfold_console::format::Format;
 
-use super::complete;
 use super::values::{allocators, choosers, lockings, page_sizes, presets};
 use crate::shared::size::parse_size;
 
@@ -58,7 +57,6 @@ pub(crate) struct CompareArgs {
     /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, lzo; zstd:9
     /// [default: lz4,zstd,page; with --preset, lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
-    #[arg(add = complete::codecs())]
     pub(crate) codecs: Vec<CodecSpec>,
 
     /// Imitate a kernel: linux-6.1 has chains of 4 pages, the old chooser, drops pages that do not

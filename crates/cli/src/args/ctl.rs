@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
-use super::complete;
 use crate::settings;
 
 pub(super) const EXAMPLES: &str = "\
@@ -72,7 +71,6 @@ pub(crate) enum CtlCommand {
     Set {
         /// A knob and its value, such as mem_limit=512MiB.
         #[arg(value_name = "NAME=VALUE", required = true)]
-        #[arg(add = complete::knobs())]
         words: Vec<String>,
     },
     /// Compact the pool and return memory to the system.
@@ -87,14 +85,14 @@ pub(crate) enum CtlCommand {
     /// page_index=N, page_indexes=LOW-HIGH; max_pages=N.
     Writeback {
         /// Which pages, and how many.
-        #[arg(value_name = "NAME=VALUE", required = true, add = complete::writeback())]
+        #[arg(value_name = "NAME=VALUE", required = true)]
         words: Vec<String>,
     },
     /// Recompress pages: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
     /// priority=1 to 3 or algo=CODEC.
     Recompress {
         /// Which pages, how many and how.
-        #[arg(value_name = "NAME=VALUE", add = complete::recompress())]
+        #[arg(value_name = "NAME=VALUE")]
         words: Vec<String>,
     },
     /// Write a snapshot of the contents to a file, or to an S3 object.

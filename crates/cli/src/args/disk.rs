@@ -13,7 +13,6 @@ use serde::{Deserialize, Deserializer};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
-use super::complete;
 use super::values::{allocators, choice};
 use crate::settings::CONNECTIONS;
 use crate::shared::duration::Interval;
@@ -121,7 +120,7 @@ settings! {
 
         /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep, zstd:3
         /// [default: page; lz4 with --dictionary].
-        #[arg(long, add = complete::codecs(), help_heading = MEMORY)]
+        #[arg(long, help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         codec: Option<CodecSpec>,
 
@@ -131,7 +130,6 @@ settings! {
 
         /// Up to three codecs with which pages can be compressed again, by priority 1 to 3.
         #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = MEMORY)]
-        #[arg(add = complete::codecs())]
         #[serde(deserialize_with = "texts")]
         recompress: Vec<CodecSpec>,
 

@@ -7,7 +7,6 @@ use clap::{Subcommand, ValueEnum, ValueHint};
 use zfold_disk::nbd::Address;
 use zfold_store::CodecSpec;
 
-use super::complete;
 use crate::shared::duration::Interval;
 use crate::shared::size::Size;
 
@@ -209,7 +208,7 @@ pub(crate) enum GuestCommand {
         #[command(flatten)]
         server: GuestTarget,
         /// The limit and its value, such as limit=512MiB.
-        #[arg(value_name = "NAME=VALUE", required = true, add = complete::guest_knobs())]
+        #[arg(value_name = "NAME=VALUE", required = true)]
         words: Vec<String>,
     },
     /// Write all images to a file, for --load; an existing file is replaced when the new one is
@@ -298,7 +297,7 @@ pub(crate) struct GuestServeArgs {
     pub(crate) force: bool,
 
     /// Codec, optionally with a level: lz4, page, lz4hc, zstd, lzo; zstd:3.
-    #[arg(long, add = complete::codecs(), default_value = "lz4", help_heading = MEMORY)]
+    #[arg(long, default_value = "lz4", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 
     /// Put the sockets into this folder, as NAME.sock [default: the runtime directory].

@@ -3,12 +3,10 @@
 mod attach;
 mod check;
 mod compare;
-mod complete;
 mod ctl;
 mod demo;
 mod disk;
 mod guest;
-mod jupyter;
 mod ps;
 mod run;
 mod stat;
@@ -27,7 +25,6 @@ pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use demo::{DemoArgs, DemoFormat};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use guest::{GuestArgs, GuestCommand, GuestServeArgs, GuestTarget, Loss};
-pub(crate) use jupyter::{InstallArgs, JupyterArgs, JupyterCommand};
 pub(crate) use ps::PsArgs;
 pub(crate) use run::{Limit, ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
@@ -60,7 +57,7 @@ pub(crate) enum Command {
     Attach(Box<AttachArgs>),
     /// Check what works on this system, and name the command or flag that grants the rest.
     ///
-    /// Looks for every right and kernel feature that runs, regions, disks and the lab use.
+    /// Looks for every right and kernel feature that runs, regions and disks use.
     #[command(after_help = check::EXAMPLES)]
     Check(CheckArgs),
     /// Show what zfold does: a program alone, then in a quarter of its memory.
@@ -127,12 +124,7 @@ pub(crate) enum Command {
         #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Add a kernel to Jupyter whose notebooks run under a memory limit.
-    Jupyter(JupyterArgs),
-    /// Print a shell completion script.
-    ///
-    /// The shell asks the zfold in its PATH for completions, so an update of zfold needs no new
-    /// script.
+    /// Print a shell completion script. After an update of zfold, print it again.
     #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.

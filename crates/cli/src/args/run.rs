@@ -8,7 +8,6 @@ use clap::{ValueEnum, ValueHint};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
-use super::complete;
 use super::values::allocators;
 use crate::shared::size::Size;
 
@@ -105,7 +104,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct StoreArgs {
     /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep,
     /// zstd:3.
-    #[arg(long, default_value = "page", add = complete::codecs(), help_heading = MEMORY)]
+    #[arg(long, default_value = "page", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 
     /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;

@@ -20,8 +20,6 @@ pub(crate) enum Use {
     Lock,
     /// A VMM whose guests `zfold guest` restores.
     Guest,
-    /// `zfold lab`.
-    Lab,
 }
 
 impl Use {
@@ -34,7 +32,6 @@ impl Use {
             Self::Ublk => "disk --ublk",
             Self::Lock => "swap or a file system on a disk here",
             Self::Guest => "a VMM with guest",
-            Self::Lab => "lab",
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The needs of regions, disks and the lab.
+//! The needs of regions and disks.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
 use zfold_region::{MemoryOptions, Region, RegionError};
@@ -51,27 +51,6 @@ pub(super) fn others() -> Vec<Need> {
                 "docker run --cap-add SYS_RESOURCE",
             ],
         ),
-        of(
-            "zram and swap",
-            Use::Lab,
-            has_capability(SYS_ADMIN) && Path::new("/sys/class/zram-control").exists(),
-            "the lab leaves the kernel's swap out of pageout and build",
-            &["run the lab as root", "sudo modprobe zram"],
-        ),
-        of(
-            "memory cgroups",
-            Use::Lab,
-            has_memory_cgroups(),
-            "the lab leaves out builds under the kernel's limits",
-            &["run the lab as root, where the memory controller is mounted"],
-        ),
-        of(
-            "make and cc",
-            Use::Lab,
-            has_program("make") && has_program("cc"),
-            "the lab leaves build out",
-            &["sudo apt-get install make gcc"],
-        ),
     ]
 }
 
@@ -87,10 +66,10 @@ fn fuse(opened: io::Result<File>) -> Need {
     of(FUSE, Use::Fuse, opened.is_ok(), why, &[remedy, container])
 }
 
-/// Something that all its users but the lab need: the lab leaves out what needs it.
+/// Something that its user cannot do without.
 fn of(name: &'static str, by: Use, found: bool, why: &str, remedies: &[&str]) -> Need {
     let found = if found { Ok("") } else { Err(why.to_owned()) };
-    Need::new(name, &[by], by != Use::Lab, found, remedies)
+    Need::new(name, &[by], true, found, remedies)
 }
 
 /// Makes a region and uses it.
@@ -135,14 +114,6 @@ fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     folders.any(|folder| folder.join(name).is_file())
-}
-
-/// Returns whether cgroups that limit memory can be made: root, and a controller that is mounted.
-fn has_memory_cgroups() -> bool {
-    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
-    let mounted = controllers.split_whitespace().any(|name| name == "memory")
-        || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
-    mounted && has_capability(SYS_ADMIN)
 }
 
 #[cfg(test)]

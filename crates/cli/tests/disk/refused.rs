@@ -46,7 +46,7 @@ fn arguments_that_do_not_go_together_are_wrong_usage() {
     assert_refused(&["ctl", "writeback", "type=cold"], 2, &["no type 'cold'"]);
     assert_refused(&["ctl", "grow", "64GB"], 2, &["a size is"]);
     assert_refused(&["ctl", "set", "mem_limit=5"], 2, &["1MiB or more"]);
-    assert_refused(&["ctl"], 2, &["zfold ctl needs one of", "writeback"]);
+    assert_refused(&["ctl"], 2, &["'zfold ctl' requires a subcommand", "writeback"]);
     if !cfg!(feature = "ublk") {
         disk(&["--size", "1GiB", "--ublk"], &["built without ublk"]);
     }

@@ -19,7 +19,7 @@ use zfold_testing::skip::{has_program, skip};
 use zfold_testing::{wait_for, wait_until};
 
 /// Programs that take the place of others, with what they do. What they are given must be there.
-const STAND_INS: [(&str, &str); 18] = [
+const STAND_INS: [(&str, &str); 17] = [
     ("sudo", "exec \"$@\""),
     ("systemd-run", "test \"$1\" = --scope && shift && exec \"$@\""),
     ("pidof", "sleep 60 </dev/null >/dev/null 2>&1 & echo $!"),
@@ -33,7 +33,6 @@ const STAND_INS: [(&str, &str); 18] = [
     ("losetup", "echo /dev/loop77"),
     ("mkfs.ext4", "test \"$1\" = /dev/loop77"),
     ("ch-remote", "case \"$*\" in *=unix:*) ;; *) exit 1 ;; esac"),
-    ("jupyter", "test \"$*\" = 'kernelspec remove zfold'"),
     ("batch", "true"),
     ("simulation", "true"),
     ("train", "true"),
@@ -176,8 +175,7 @@ impl Stage {
 
     /// Returns what an example needs that is not here.
     fn lacks(&self, example: &str) -> Option<&'static str> {
-        let needs_run =
-            ["zfold run", "zfold attach", "--pid", "zfold check", "zfold jupyter", ".runs[]"];
+        let needs_run = ["zfold run", "zfold attach", "--pid", "zfold check", ".runs[]"];
         let needs_run = needs_run.iter().any(|part| example.contains(part));
         if needs_run && self.run.is_none() {
             Some("zfold run does not work here")
@@ -292,7 +290,7 @@ fn shell(folder: &Path, line: &str) -> Command {
     shell.args(["-c", &format!("set -o pipefail; {line}")]).current_dir(folder).process_group(0);
     shell.env("PATH", format!("{}:{path}", folder.join("programs").display()));
     shell.env("HOME", folder).env("XDG_RUNTIME_DIR", folder.join("run")).env("USER", "me");
-    for name in ["NOTIFY_SOCKET", "XDG_DATA_HOME", "JUPYTER_DATA_DIR", "BASH_ENV"] {
+    for name in ["NOTIFY_SOCKET", "XDG_DATA_HOME", "BASH_ENV"] {
         shell.env_remove(name);
     }
     shell.stdin(Stdio::null());

@@ -56,7 +56,7 @@ pub(super) fn text(document: &Document<'_>) -> String {
             uncompressed,
         ),
         ("peak memory", size(alone.peak_bytes), size(limited.peak_bytes), all),
-        ("stored", none(), stored.map_or_else(none, |it| size(it.pages_bytes)), "pages at most"),
+        ("stored", none(), stored.map_or_else(none, |it| size(it.pages_bytes)), "pages at the end"),
         ("  in", none(), stored.map_or_else(none, |it| size(it.bytes)), "compressed"),
         ("  ratio", none(), stored.map_or_else(none, |it| format!("{:.2}   ", it.ratio)), ""),
         ("time", time(alone.wall_ns), time(limited.wall_ns), ""),

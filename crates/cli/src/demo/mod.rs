@@ -4,7 +4,6 @@
 //! ([`watch`]). Its limit is that of a `zfold run`; where none is permitted, that of a `Region`.
 
 mod figures;
-mod page;
 mod view;
 mod watch;
 mod work;

@@ -1,6 +1,7 @@
 //! The line that shows the program at work, on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use crate::shared::table::short_size;
 use crate::shared::terminal::terminal_width;
@@ -8,14 +9,18 @@ use crate::shared::terminal::terminal_width;
 /// Length of the bar.
 const BAR: usize = 10;
 
-/// The figures shown for a program.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shown {
-    pub(super) share: f64,
-    pub(super) limit: Option<u64>,
-    pub(super) resident: u64,
-    /// Stored pages, and their memory.
-    pub(super) stored: Option<(u64, u64)>,
+/// Compressed pages, and their memory.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Stored {
+    pub(super) pages_bytes: u64,
+    pub(super) bytes: u64,
+    pub(super) ratio: f64,
+}
+
+impl Stored {
+    pub(super) fn new(pages_bytes: u64, bytes: u64) -> Self {
+        Self { pages_bytes, bytes, ratio: pages_bytes as f64 / bytes.max(1) as f64 }
+    }
 }
 
 /// A line on stderr; none where stdout or stderr is no terminal.
@@ -38,8 +43,16 @@ impl View {
         !self.0.is_hidden()
     }
 
-    pub(super) fn show(&self, name: &'static str, shown: Shown) {
-        self.0.set_message(line(name, shown));
+    /// Shows how far a program is, and its memory.
+    pub(super) fn show(
+        &self,
+        name: &str,
+        share: f64,
+        limit: Option<u64>,
+        resident: u64,
+        stored: Option<Stored>,
+    ) {
+        self.0.set_message(line(name, share, limit, resident, stored));
     }
 }
 
@@ -50,17 +63,21 @@ impl Drop for View {
 }
 
 /// Returns a line that fits 80 columns.
-fn line(name: &str, shown: Shown) -> String {
-    let done = (shown.share.clamp(0.0, 1.0) * BAR as f64) as usize;
+fn line(
+    name: &str,
+    share: f64,
+    limit: Option<u64>,
+    resident: u64,
+    stored: Option<Stored>,
+) -> String {
+    let done = (share.clamp(0.0, 1.0) * BAR as f64) as usize;
     let bar = "█".repeat(done) + &"░".repeat(BAR - done);
-    let limit = shown.limit.map_or_else(|| "none".to_owned(), short_size);
-    let resident = short_size(shown.resident);
+    let limit = limit.map_or_else(|| "none".to_owned(), short_size);
+    let resident = short_size(resident);
     let mut line = format!("{name:<12} {bar} limit {limit:<5} resident {resident:<5}");
-    if let Some((pages, bytes)) = shown.stored.filter(|stored| stored.0 > 0) {
-        line += &format!(" stored {:>5} in {:>5}", short_size(pages), short_size(bytes));
-        if bytes > 0 {
-            line += &format!(" {:.1}x", pages as f64 / bytes as f64);
-        }
+    if let Some(Stored { pages_bytes, bytes, ratio }) = stored.filter(|it| it.bytes > 0) {
+        let (pages, bytes) = (short_size(pages_bytes), short_size(bytes));
+        line += &format!(" stored {pages:>5} in {bytes:>5} {ratio:.1}x");
     }
     line
 }
@@ -72,9 +89,8 @@ mod tests {
     #[test]
     fn a_line_fits_a_terminal_of_80_columns() {
         let big = 1023 << 30;
-        let shown =
-            Shown { share: 1.0, limit: Some(big), resident: big, stored: Some((big, big / 100)) };
-        let line = line("in a quarter", shown);
+        let stored = Stored { pages_bytes: big, bytes: big / 100, ratio: 100.0 };
+        let line = line("in a quarter", 1.0, Some(big), big, Some(stored));
         assert!(line.chars().count() <= 80, "{line}");
     }
 }

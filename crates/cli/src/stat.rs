@@ -10,30 +10,25 @@ use zfold_far::TABLE as OF_FAR;
 use zfold_figures::{Doc, Figures, Kind};
 use zfold_run::figures::table::{BACKING, MEMORY, STAYS, TOUCHED, WORK};
 
-use crate::args::{StatArgs, StatFormat};
+use crate::args::{Format, StatArgs};
 use crate::control::client::Client;
 use crate::control::state::{self as run_state, RunState};
-use crate::disk::figures::table as of_disk;
+use crate::disk::figures::table as of_disks;
 use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::far::FarReport;
 use crate::shared::figures::{formatted, in_table, rows};
 use crate::shared::table::{Row, size, table};
-use crate::watched::rates::Since;
+use crate::watched::look::{Answer, Look};
+use crate::watched::rates::Rates;
+use crate::watched::rows::Key;
 
 /// Writes the statistics to stdout, repeatedly on request.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     match args.target.pid {
-        Some(pid) => {
-            let format =
-                |state: &RunState, since: Option<Since<'_, RunState>>| of_run(state, since);
-            repeat(args, &mut Client::of_run(pid)?, run_state::SCHEMA, format)
-        }
-        None => {
-            let format = |report: &Report, since: Option<Since<'_, Report>>| tables(report, since);
-            repeat(args, &mut Client::connect(&args.target)?, SCHEMA, format)
-        }
+        Some(pid) => repeat(args, &mut Client::of_run(pid)?, run_state::SCHEMA, of_run),
+        None => repeat(args, &mut Client::connect(&args.target)?, SCHEMA, of_server),
     }
 }
 
@@ -42,29 +37,29 @@ fn repeat<T: DeserializeOwned>(
     args: &StatArgs,
     client: &mut Client,
     schema: &str,
-    format: impl Fn(&T, Option<Since<'_, T>>) -> String,
+    format: impl Fn(&Answer<T>, Option<&Answer<T>>) -> String,
 ) -> Result<(), Failure> {
-    let mut before: Option<(T, Instant)> = None;
+    let mut before: Option<Answer<T>> = None;
     loop {
         let (result, at) = (client.ask("stat", Vec::new())?, Instant::now());
         let text = match args.format {
-            StatFormat::Json => format!("{result}\n"),
-            StatFormat::Table => {
-                let now: T = serde_json::from_value(result).map_err(|error| {
+            Format::Json => format!("{result}\n"),
+            Format::Table => {
+                let what: T = serde_json::from_value(result).map_err(|error| {
                     Failure::new(format!(
                         "the statistics are not {schema} ({error}): use the zfold that serves them"
                     ))
                 })?;
-                let since = before.as_ref().and_then(|(old, then)| Since::new(old, *then, at));
-                let text = format(&now, since);
-                before = Some((now, at));
+                let now = Answer { at, what };
+                let text = format(&now, before.as_ref());
+                before = Some(now);
                 text
             }
         };
         let form = match args.format {
-            StatFormat::Json => Form::Data,
-            StatFormat::Table if args.watch.is_some() => Form::Screen,
-            StatFormat::Table => Form::Text,
+            Format::Json => Form::Data,
+            Format::Table if args.watch.is_some() => Form::Screen,
+            Format::Table => Form::Text,
         };
         let reads_on = exit::write_part(form, &text)?;
         let Some(seconds) = args.watch.filter(|_| reads_on) else { return Ok(()) };
@@ -72,16 +67,29 @@ fn repeat<T: DeserializeOwned>(
     }
 }
 
-/// Returns the figures of a table, with the rates of those that have one.
-fn in_rows<F: Figures>(table: &str, now: &F, since: Option<Since<'_, F>>) -> Vec<Row> {
+/// Returns what `zfold stat` shows of one at a look, with its rates since an earlier one; `None` if
+/// it has ended.
+pub(crate) fn of_one(now: &Look, before: &Look, key: &Key) -> Option<String> {
+    let pid = key.pid;
+    if let Some(name) = &key.disk {
+        let (server, earlier) = (now.server(pid)?, before.server(pid));
+        let then = earlier.and_then(|earlier| earlier.what.disk(name));
+        let seconds = server.seconds_since(earlier);
+        return server.what.disk(name).map(|disk| of_disk(disk, then, seconds));
+    }
+    let run = now.run(pid).map(|run| of_run(run, before.run(pid)));
+    run.or_else(|| now.guests(pid).map(|server| server.what.text()))
+}
+
+/// Returns the figures of a table, with the rates of counters where there are some.
+fn in_rows<F: Figures>(table: &str, now: &F, rates: Rates<F>) -> Vec<Row> {
     rows::<F>(Doc::State, table, |figure| {
         let value = formatted(figure.unit, (figure.of)(now));
-        let Some(since) = since else { return value };
+        let Some(rate) = rates.of(figure.of) else { return value };
         // Figures without a rate are in the column of totals.
         let rate = match figure.kind {
             Kind::Counter => {
-                let rate = formatted(figure.unit, since.rate(now, figure.of).round() as u64);
-                rate.trim_end().to_owned() + "/s"
+                formatted(figure.unit, rate.round() as u64).trim_end().to_owned() + "/s"
             }
             Kind::Gauge => String::new(),
         };
@@ -90,59 +98,61 @@ fn in_rows<F: Figures>(table: &str, now: &F, since: Option<Since<'_, F>>) -> Vec
 }
 
 /// Returns the state of a run as text for people.
-fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
+fn of_run(said: &Answer<RunState>, earlier: Option<&Answer<RunState>>) -> String {
+    let (state, seconds) = (&said.what, said.seconds_since(earlier));
+    let before = earlier.map(|earlier| &earlier.what);
     let mut text = format!("{}: {}\n\n", state.pid, clean(&state.command));
-    let figures = |table: &str, rated: bool| {
-        let before = since.filter(|_| rated).map(|since| since.map(|run| &run.figures));
-        in_rows(table, &state.figures, before)
-    };
-    table(&mut text, MEMORY, &figures(MEMORY, false));
+    let figures = |table: &str| in_rows(table, &state.figures, Rates::default());
+    table(&mut text, MEMORY, &figures(MEMORY));
     if state.figures.backing_bytes > 0 {
-        table(&mut text, BACKING, &figures(BACKING, false));
+        table(&mut text, BACKING, &figures(BACKING));
     }
-    table(&mut text, STAYS, &figures(STAYS, false));
+    table(&mut text, STAYS, &figures(STAYS));
     if let Some(touched) = &state.touched {
-        table(&mut text, TOUCHED, &in_rows(TOUCHED, &touched.0, None));
+        table(&mut text, TOUCHED, &in_rows(TOUCHED, &touched.0, Rates::default()));
     }
     if let Some(now) = &state.far {
-        let since = since.and_then(|since| since.of(|run| run.far.as_deref()));
-        table(&mut text, OF_FAR, &far(now, since));
+        let before = before.and_then(|before| before.far.as_deref());
+        table(&mut text, OF_FAR, &far(now, before, seconds));
     }
-    table(&mut text, WORK, &figures(WORK, true));
+    let rates = Rates::new(&state.figures, before.map(|before| &before.figures), seconds);
+    table(&mut text, WORK, &in_rows(WORK, &state.figures, rates));
     text
 }
 
-/// Returns the statistics as text for people.
-fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
+/// Returns the statistics of a server as text for people.
+fn of_server(said: &Answer<Report>, earlier: Option<&Answer<Report>>) -> String {
+    let (report, seconds) = (&said.what, said.seconds_since(earlier));
+    let before = earlier.map(|earlier| &earlier.what);
     let mut text = String::new();
     for disk in &report.disks {
-        let since = since.and_then(|since| {
-            since.of(|report| report.disks.iter().find(|before| before.name == disk.name))
-        });
-        heading(&mut text, disk);
-        table(&mut text, of_disk::MEMORY, &memory(disk));
-        table(&mut text, PAGES, &pages(disk));
-        if disk.held.backing_bytes > 0 {
-            let since = since.map(|since| since.map(|disk| &disk.held));
-            table(&mut text, of_disk::BACKING, &in_rows(of_disk::BACKING, &disk.held, since));
-        }
-        if let Some(now) = &disk.far {
-            let since = since.and_then(|since| since.of(|disk| disk.far.as_deref()));
-            table(&mut text, OF_FAR, &far(now, since));
-        }
-        let since = since.map(|since| since.map(|disk| &disk.served));
-        table(&mut text, SERVED, &in_rows(SERVED, &disk.served, since));
-        table(&mut text, FAILED, &failed(disk));
+        let before = before.and_then(|before| before.disk(&disk.name));
+        text += &of_disk(disk, before, seconds);
     }
-    let since = since.map(|since| since.map(|report| &report.nbd));
-    table(&mut text, OF_NBD, &in_rows(OF_NBD, &report.nbd, since));
-    let _ = writeln!(
-        text,
-        "zfold {}, process {}, up {} s",
-        clean(&report.version),
-        report.pid,
-        report.uptime_seconds
-    );
+    let rates = Rates::new(&report.nbd, before.map(|before| &before.nbd), seconds);
+    table(&mut text, OF_NBD, &in_rows(OF_NBD, &report.nbd, rates));
+    let (version, pid, up) = (clean(&report.version), report.pid, report.uptime_seconds);
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "zfold {version}, process {pid}, up {up} s");
+    text
+}
+
+fn of_disk(disk: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> String {
+    let mut text = String::new();
+    heading(&mut text, disk);
+    table(&mut text, of_disks::MEMORY, &memory(disk));
+    table(&mut text, PAGES, &pages(disk));
+    if disk.held.backing_bytes > 0 {
+        let rates = Rates::new(&disk.held, before.map(|before| &before.held), seconds);
+        table(&mut text, of_disks::BACKING, &in_rows(of_disks::BACKING, &disk.held, rates));
+    }
+    if let Some(now) = &disk.far {
+        let before = before.and_then(|before| before.far.as_deref());
+        table(&mut text, OF_FAR, &far(now, before, seconds));
+    }
+    let rates = Rates::new(&disk.served, before.map(|before| &before.served), seconds);
+    table(&mut text, SERVED, &in_rows(SERVED, &disk.served, rates));
+    table(&mut text, FAILED, &failed(disk));
     text
 }
 
@@ -165,7 +175,7 @@ fn heading(text: &mut String, disk: &DiskReport) {
 }
 
 fn memory(disk: &DiskReport) -> Vec<Row> {
-    let mut rows = in_rows(of_disk::MEMORY, &disk.held, None);
+    let mut rows = in_rows(of_disks::MEMORY, &disk.held, Rates::default());
     if let Some(limit) = rows.iter_mut().find(|row| row.0 == "mem_limit")
         && disk.held.mem_limit == 0
     {
@@ -176,8 +186,8 @@ fn memory(disk: &DiskReport) -> Vec<Row> {
 }
 
 fn pages(disk: &DiskReport) -> Vec<Row> {
-    let mut rows = in_rows(PAGES, &disk.held, None);
-    rows.extend(in_rows(PAGES, &disk.served, None));
+    let mut rows = in_rows(PAGES, &disk.held, Rates::default());
+    rows.extend(in_rows(PAGES, &disk.served, Rates::default()));
     rows
 }
 
@@ -193,6 +203,7 @@ fn failures<F: Figures>(of: &F) -> impl Iterator<Item = Row> {
     })
 }
 
-fn far(now: &FarReport, since: Option<Since<'_, FarReport>>) -> Vec<Row> {
-    now.rows(in_rows(OF_FAR, &now.stats, since.map(|since| since.map(|far| &far.stats))))
+fn far(now: &FarReport, before: Option<&FarReport>, seconds: f64) -> Vec<Row> {
+    let rates = Rates::new(&now.stats, before.map(|before| &before.stats), seconds);
+    now.rows(in_rows(OF_FAR, &now.stats, rates))
 }

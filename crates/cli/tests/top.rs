@@ -166,9 +166,8 @@ fn the_terminal_is_given_back_whoever_ends_the_view() {
     };
     terminal.wait_for(TAKEN);
     terminal.wait_for(&disk.0.id().to_string());
-    terminal.keys.write_all(b"?").expect("it reads");
-    // A word: what was blank before is passed over.
-    terminal.wait_for("reverse");
+    terminal.keys.write_all(b"\r").expect("it reads");
+    terminal.wait_for("mem_used_total");
     terminal.keys.write_all(b"q").expect("it reads");
     terminal.wait_for(GIVEN_BACK);
     terminal.wait_for("ended=0");

@@ -1,7 +1,6 @@
 //! The arguments of `zfold demo`.
 
-use clap::ValueEnum;
-
+use super::values::Format;
 use crate::shared::size::Size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -20,15 +19,6 @@ pub(crate) struct DemoArgs {
     pub(crate) size: Size,
 
     /// Output format; json has bytes and nanoseconds, schema zfold.demo/1.
-    #[arg(long, value_enum, default_value_t = DemoFormat::Table)]
-    pub(crate) format: DemoFormat,
-}
-
-/// How the figures are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DemoFormat {
-    /// A table for people.
-    Table,
-    /// One document, schema zfold.demo/1.
-    Json,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
 }

@@ -22,13 +22,14 @@ pub(crate) use attach::AttachArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
-pub(crate) use demo::{DemoArgs, DemoFormat};
+pub(crate) use demo::DemoArgs;
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use guest::{GuestArgs, GuestCommand, GuestServeArgs, GuestTarget, Loss};
 pub(crate) use ps::PsArgs;
 pub(crate) use run::{Limit, ReportFormat, RunArgs};
-pub(crate) use stat::{StatArgs, StatFormat};
+pub(crate) use stat::StatArgs;
 pub(crate) use top::TopArgs;
+pub(crate) use values::Format;
 
 /// Compressed memory in user space: for programs, as disks, and to compare its pools.
 #[derive(Debug, Parser)]
@@ -85,8 +86,7 @@ pub(crate) enum Command {
     /// faults per second.
     #[command(after_help = ps::EXAMPLES)]
     Ps(PsArgs),
-    /// Watch this user's runs, disks and guest servers: memory, ratio, faults; change a limit,
-    /// page out.
+    /// Watch this user's runs, disks and guest servers: memory, ratio, faults per second.
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),
     /// Show the statistics of a running zfold disk (in the terms of zram and zswap) or of a run.

@@ -1,8 +1,7 @@
 //! The arguments of `zfold stat`.
 
-use clap::ValueEnum;
-
 use super::ctl::Target;
+use super::values::Format;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -29,15 +28,6 @@ pub(crate) struct StatArgs {
 
     /// Output format; json has bytes and pages, schema zfold.stat/1, one document per
     /// line.
-    #[arg(long, value_enum, default_value_t = StatFormat::Table)]
-    pub(crate) format: StatFormat,
-}
-
-/// How statistics are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StatFormat {
-    /// Tables for people.
-    Table,
-    /// One document, schema zfold.stat/1.
-    Json,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
 }

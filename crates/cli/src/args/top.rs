@@ -2,12 +2,18 @@
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  A live view; ? shows the keys:
+  A live view; the last line shows the keys:
     zfold top
   One table, for a log:
     zfold top --once
   One object per line, every ten seconds:
     zfold top --json --interval 10 | jq -c '.runs[] | [.pid, .resident_bytes, .faults_per_second]'
+
+RES counts against the limit. STORED are the pages that lie compressed, at their full size, and
+RATIO is that over the memory they take. FAULT/S are page faults, of which P50 and P99 took at most
+so long; REFLT/S pages loaded again before they were compressed; EVICT/S pages that left a process,
+or the memory of a disk for its backing file; REQ/S requests of a disk. TOUCHED is the memory used
+in the last minute, STAYS what cannot be evicted.
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 

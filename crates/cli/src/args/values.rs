@@ -1,7 +1,17 @@
 //! Values that have names, for all commands.
 
+use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use zfold_compare::compare::{Allocator, Chooser, Locking, PageSize, Preset};
+
+/// How figures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people.
+    Table,
+    /// One document.
+    Json,
+}
 
 pub(super) fn allocators() -> impl TypedValueParser<Value = Allocator> {
     choice(Allocator::ALL.map(|allocator| (PossibleValue::new(allocator.name()), allocator)))

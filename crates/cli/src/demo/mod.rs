@@ -10,7 +10,7 @@ mod work;
 
 use rustix::param::page_size;
 
-use crate::args::{DemoArgs, DemoFormat};
+use crate::args::{DemoArgs, Format};
 use crate::check::need::{Need, Use};
 use crate::check::{lacking, works};
 use crate::run;
@@ -57,11 +57,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         missing: &missing,
     };
     match args.format {
-        DemoFormat::Json => {
+        Format::Json => {
             let json = serde_json::to_string(&document).expect("numbers and text are JSON") + "\n";
             exit::write_data(json.as_bytes())?;
         }
-        DemoFormat::Table => exit::write_text(&(text(&document) + &lacking(&missing)))?,
+        Format::Table => exit::write_text(&(text(&document) + &lacking(&missing)))?,
     }
     match same {
         true => Ok(()),

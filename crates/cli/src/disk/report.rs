@@ -26,8 +26,15 @@ pub(crate) struct Report {
     pub(crate) disks: Vec<DiskReport>,
 }
 
+impl Report {
+    /// Returns the device of this name.
+    pub(crate) fn disk(&self, name: &str) -> Option<&DiskReport> {
+        self.disks.iter().find(|disk| disk.name == name)
+    }
+}
+
 /// A device.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct DiskReport {
     pub(crate) name: String,
     pub(crate) sector_bytes: u32,

@@ -137,7 +137,7 @@ impl GuestsReport {
     }
 
     /// Returns all for people.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let limit = if self.limit_bytes == 0 { "none".to_owned() } else { size(self.limit_bytes) };
         let rows = [

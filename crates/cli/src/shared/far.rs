@@ -83,15 +83,6 @@ impl FarReport {
         }
     }
 
-    /// Returns in few words whether the engine is there.
-    pub(crate) fn state(&self) -> &'static str {
-        match (self.absent, self.away) {
-            (true, _) => "absent",
-            (_, true) => "does not answer",
-            _ => "there",
-        }
-    }
-
     /// Returns the engine, its trouble, and the rows of the figures.
     pub(crate) fn rows(&self, figures: Vec<Row>) -> Vec<Row> {
         let mut rows = vec![("engine", self.engine.clone(), "")];

@@ -1,17 +1,9 @@
 //! `zfold top`: a live view of this user's runs and disks, and the same as a table or JSON.
-//!
-//! A thread looks at all of them at each interval; requests to a run or a disk are sent by a thread
-//! of their own. So a server that does not answer never holds up keys or drawing.
 
 mod app;
-mod detail;
 mod draw;
-mod figures;
-mod flow;
-mod keys;
 mod plain;
 mod screen;
-mod work;
 
 use std::io::IsTerminal as _;
 use std::time::Duration;

@@ -1,13 +1,15 @@
 //! The terminal: taken over, drawn on, and given back however the view ends.
 //!
-//! One thread draws and reads keys; the terminal is its own. A second one notes a signal and waits
-//! a moment for the view to end by itself; if it does not, that thread gives the terminal back and
-//! ends the process, so the atomic is a number and orders nothing. A panic gives the terminal back
-//! by a hook.
+//! One thread draws and reads keys; the terminal is its own. A second one looks at all runs and
+//! servers at each interval, so that one that does not answer never holds up keys or drawing. A
+//! third one notes a signal and waits a moment for the view to end by itself; if it does not, that
+//! thread gives the terminal back and ends the process, so the atomic is a number and orders
+//! nothing. A panic gives the terminal back by a hook.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -19,11 +21,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use super::app::App;
+use super::app::{Action, App};
 use super::draw::draw;
-use super::keys::Action;
-use super::work::{News, Workers};
 use crate::shared::exit::Failure;
+use crate::watched::look::Look;
+use crate::watched::machine::Machine;
 
 /// Signals that end the view.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
@@ -44,10 +46,10 @@ enum End {
 pub(super) fn run(interval: Duration) -> Result<(), Failure> {
     let signal = Arc::new(AtomicI32::new(0));
     end_by_signal(Arc::clone(&signal)).map_err(|error| failed(&error))?;
-    let workers = Workers::start(interval)?;
+    let looks = look(interval)?;
     // A panic gives the terminal back, too: this sets a hook.
     let mut terminal = ratatui::try_init().map_err(|error| failed(&error))?;
-    let ended = show(&mut terminal, &workers, &signal);
+    let ended = show(&mut terminal, &looks, &signal);
     // Also shows the cursor.
     drop(terminal);
     ratatui::restore();
@@ -58,6 +60,28 @@ pub(super) fn run(interval: Duration) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Looks at once, and then at each interval, for as long as the looks are received.
+///
+/// # Errors
+/// That of the first look, or no thread can be started.
+fn look(interval: Duration) -> Result<Receiver<Result<Look, Failure>>, Failure> {
+    let (sender, looks) = channel();
+    let first = Look::take()?;
+    let look = move || {
+        let mut seen = Ok(first);
+        while sender.send(seen).is_ok() {
+            thread::sleep(interval);
+            seen = Look::take();
+        }
+    };
+    thread::Builder::new().name("zfold-top".to_owned()).spawn(look).map_err(|error| {
+        Failure::new(format!(
+            "cannot start a thread: {error}; raise the limit of processes (ulimit -u)"
+        ))
+    })?;
+    Ok(looks)
 }
 
 /// Notes signals that end the view, and ends this process where it does not.
@@ -92,14 +116,18 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(format!("cannot use the terminal: {error}; try zfold top --once"))
 }
 
-fn show(terminal: &mut DefaultTerminal, workers: &Workers, signal: &AtomicI32) -> io::Result<End> {
+fn show(
+    terminal: &mut DefaultTerminal,
+    looks: &Receiver<Result<Look, Failure>>,
+    signal: &AtomicI32,
+) -> io::Result<End> {
     let mut app = App::default();
     let (mut changed, mut pause) = (true, Duration::ZERO);
     loop {
-        for news in workers.news() {
-            match news {
-                News::Seen(subjects, machine) => app.update(subjects, machine),
-                News::Message(line) => app.message = Some(line),
+        for look in looks.try_iter() {
+            match look {
+                Ok(look) => app.update(look, Machine::now()),
+                Err(failure) => app.message = Some(failure.line().to_owned()),
             }
             changed = true;
         }
@@ -130,7 +158,6 @@ fn show(terminal: &mut DefaultTerminal, workers: &Workers, signal: &AtomicI32) -
                 let _ = emulate_default_handler(SIGTSTP);
                 *terminal = ratatui::try_init()?;
             }
-            Some(Action::Ask(ask)) => workers.ask(ask),
             None => {}
         }
     }

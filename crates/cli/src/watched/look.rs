@@ -1,4 +1,7 @@
 //! A look at everything that this user runs: what each run and each server says of itself.
+//!
+//! Threads of a look draw the next socket from one counter and put the answer into one list, under
+//! its lock, which nothing else is done under.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,10 +27,15 @@ const AT_ONCE: usize = 32;
 /// One answer, and its time.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
-    /// Its control socket.
-    pub(crate) socket: PathBuf,
     pub(crate) at: Instant,
     pub(crate) what: T,
+}
+
+impl<T> Answer<T> {
+    /// Returns the seconds since an earlier answer; 0 without one.
+    pub(crate) fn seconds_since(&self, earlier: Option<&Self>) -> f64 {
+        earlier.map_or(0.0, |it| self.at.saturating_duration_since(it.at).as_secs_f64())
+    }
 }
 
 /// All answers.
@@ -48,6 +56,21 @@ impl Look {
         let (servers, guests) = (runtime::live_controls()?, runtime::live_guests()?);
         Ok(Self { runs: ask_all(&runs), servers: ask_all(&servers), guests: ask_all(&guests) })
     }
+
+    /// Returns the run of this number.
+    pub(crate) fn run(&self, pid: u32) -> Option<&Answer<RunState>> {
+        self.runs.iter().find(|run| run.what.pid == pid)
+    }
+
+    /// Returns the server of disks of this number.
+    pub(crate) fn server(&self, pid: u32) -> Option<&Answer<Report>> {
+        self.servers.iter().find(|server| server.what.pid == pid)
+    }
+
+    /// Returns the guest server of this number.
+    pub(crate) fn guests(&self, pid: u32) -> Option<&Answer<GuestsReport>> {
+        self.guests.iter().find(|server| server.what.pid == pid)
+    }
 }
 
 /// Asks servers, some at a time: those that do not answer hold up the others little. The answers
@@ -59,7 +82,7 @@ fn ask_all<T: DeserializeOwned + Send>(sockets: &[PathBuf]) -> Vec<Answer<T>> {
         let draw = || next.fetch_add(1, Ordering::Relaxed);
         let mut at = draw();
         while let Some(socket) = sockets.get(at) {
-            let answer = ask(socket.clone()).map(|answer| (at, answer));
+            let answer = ask(socket).map(|answer| (at, answer));
             found.lock().extend(answer);
             at = draw();
         }
@@ -76,13 +99,9 @@ fn ask_all<T: DeserializeOwned + Send>(sockets: &[PathBuf]) -> Vec<Answer<T>> {
     found.into_iter().map(|(_, answer)| answer).collect()
 }
 
-fn ask<T: DeserializeOwned>(socket: PathBuf) -> Option<Answer<T>> {
-    let found = answer(&socket)?;
-    let what = serde_json::from_value(found).ok()?;
-    Some(Answer { socket, at: Instant::now(), what })
-}
-
-fn answer(socket: &Path) -> Option<serde_json::Value> {
+fn ask<T: DeserializeOwned>(socket: &Path) -> Option<Answer<T>> {
     let client = Client::at(socket, None).ok()?;
-    client.with_patience(PATIENCE).ok()?.ask("stat", Vec::new()).ok()
+    let found = client.with_patience(PATIENCE).ok()?.ask("stat", Vec::new()).ok()?;
+    let what = serde_json::from_value(found).ok()?;
+    Some(Answer { at: Instant::now(), what })
 }

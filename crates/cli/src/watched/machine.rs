@@ -6,6 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use zfold_compare::proc::bytes;
 
+use crate::shared::table::short_size;
+
 /// The machine now. Figures that its kernel does not have, or does not report, are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Machine {
@@ -63,6 +65,43 @@ impl Machine {
             zswap: zswap(&root.join("sys/module/zswap/parameters/enabled"), &meminfo),
         }
     }
+
+    /// Returns its figures as short texts, the most important first.
+    pub(crate) fn parts(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        if let Some(bytes) = self.memory_bytes {
+            parts.push(format!("memory {}", short_size(bytes)));
+        }
+        if let Some(bytes) = self.available_bytes {
+            parts.push(format!("available {}", short_size(bytes)));
+        }
+        parts.push(match self.pressure {
+            Some(Pressure { some_avg10: some, full_avg10: full }) => {
+                format!("pressure some {some:.1}% full {full:.1}%")
+            }
+            None => "pressure not counted".to_owned(),
+        });
+        if let (Some(all @ 1..), Some(free)) = (self.swap_bytes, self.swap_free_bytes) {
+            let used = all.saturating_sub(free);
+            parts.push(format!("swap {} of {}", short_size(used), short_size(all)));
+        }
+        parts.push(match self.zram {
+            Some(zram) => packed("zram", zram.stored_pages_bytes, zram.memory_bytes),
+            None => "zram none".to_owned(),
+        });
+        parts.push(match self.zswap {
+            Some(zswap) if zswap.enabled || zswap.stored_pages_bytes > 0 => {
+                packed("zswap", zswap.stored_pages_bytes, zswap.memory_bytes)
+            }
+            Some(_) => "zswap off".to_owned(),
+            None => "zswap none".to_owned(),
+        });
+        parts
+    }
+}
+
+fn packed(name: &str, pages: u64, bytes: u64) -> String {
+    format!("{name} {} in {}", short_size(pages), short_size(bytes))
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -113,7 +152,9 @@ mod tests {
     #[test]
     fn the_kernels_files_are_read() {
         let root = tempfile::tempdir().expect("a folder");
-        assert_eq!(Machine::below(root.path()), Machine::default());
+        let none = Machine::below(root.path());
+        assert_eq!(none, Machine::default());
+        assert_eq!(none.parts(), ["pressure not counted", "zram none", "zswap none"]);
         let write = |path: &str, text: &str| {
             let file = root.path().join(path);
             fs::create_dir_all(file.parent().expect("a folder")).expect("made");
@@ -144,5 +185,10 @@ mod tests {
         assert_eq!(machine.zram, Some(zram));
         let zswap = Zswap { enabled: true, stored_pages_bytes: 40 << 10, memory_bytes: 10 << 10 };
         assert_eq!(machine.zswap, Some(zswap));
+        assert_eq!(
+            machine.parts().join(", "),
+            "memory 0.98M, available 400K, pressure some 1.5% full 0.2%, zram 8.00K in 4.00K, \
+             zswap 40.0K in 10.0K"
+        );
     }
 }

@@ -6,8 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use zfold_fuzz::{OPS_PER_CHECK, Subject, words};
-use zfold_pool::conformance::{Model, Op};
 use zfold_pool::{Allocator, PoolOptions, create};
+use zfold_testing::pool::{Model, Op};
 
 fuzz_target!(|data: &[u8]| {
     let Some((subject, bytes)) = Subject::from_bytes(data) else { return };

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use zfold_pool::source::{FailingPages, HeapPages, PageSource, SystemPages};
+use zfold_pool::source::{PageSource, SystemPages};
 use zfold_pool::{
     Allocator, Chooser, Commit, Compaction, Grouping, KernelRules, PageSize, Pool, PoolOptions,
     create,
 };
 use zfold_store::{Codec, DecodeError};
+use zfold_testing::pool::{FailingPages, HeapPages};
 
 /// Bytes around the page that no decoder may touch.
 const GUARD_BYTES: usize = 64;

@@ -55,8 +55,12 @@ mod sys;
 mod units;
 mod zsmalloc;
 
-#[cfg(any(test, feature = "testing"))]
-pub mod conformance;
+// What tests of pools share, compiled for the types of this crate under test.
+#[cfg(test)]
+extern crate self as zfold_pool;
+#[cfg(test)]
+#[path = "../../testing/src/pool/mod.rs"]
+pub mod testing;
 
 pub use create::create;
 pub use handle::Handle;
@@ -78,9 +82,7 @@ pub mod advice {
     pub use crate::sys::advise_many;
 }
 
-/// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
+/// Where a pool's memory comes from: the system, or a source of the user's own.
 pub mod source {
-    #[cfg(any(test, feature = "testing"))]
-    pub use crate::memory::source::FailingPages;
-    pub use crate::memory::source::{HeapPages, PageSource, Reservation, SourceError, SystemPages};
+    pub use crate::memory::source::{PageSource, Reservation, SourceError, SystemPages};
 }

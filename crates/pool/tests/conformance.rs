@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use zfold_pool::conformance::{CHECKS, Model, Op};
-use zfold_pool::source::{FailingPages, HeapPages, PageSource};
+use zfold_pool::source::PageSource;
 use zfold_pool::{
     AllocError, Allocator, Chooser, Commit, Compaction, ConfigError, Contexts, Grouping,
     KernelRules, Locking, PageCount, PageSize, PoolOptions, Upkeep, create,
 };
+use zfold_testing::pool::{CHECKS, FailingPages, HeapPages, Model, Op};
 
 /// Arena of a pool under test: small, so that running out is within reach.
 const ARENA_BYTES: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };

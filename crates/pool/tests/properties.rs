@@ -6,11 +6,11 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zfold_pool::conformance::{Model, Op};
 use zfold_pool::{
     Allocator, Commit, Compaction, Grouping, KernelRules, Locking, PageSize, PoolOptions, Upkeep,
     create,
 };
+use zfold_testing::pool::{Model, Op};
 
 /// Options of a pool by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> PoolOptions {

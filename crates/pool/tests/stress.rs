@@ -7,11 +7,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use zfold_pool::conformance::Op;
 use zfold_pool::{
     AllocError, Allocator, Contexts, Handle, HandleError, Locking, PageCount, Pool, PoolOptions,
     Upkeep, create,
 };
+use zfold_testing::pool::Op;
 
 const THREADS: usize = 8;
 /// Operations that are too few for a run to have shown anything.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zfold_pool::source::{FailingPages, HeapPages};
 use zfold_pool::{AllocError, Allocator, PageCount, PageSize, PoolOptions, create};
 use zfold_store::conformance::page;
 use zfold_store::{
     CodecKind, Incompressible, KeyError, LoadError, OpenError, Store, StoreError, StoreOptions,
     Stored,
 };
+use zfold_testing::pool::{FailingPages, HeapPages};
 use zfold_testing::wait::{at_once, beside};
 
 fn store_over(pool: &PoolOptions, change: impl Fn(&mut StoreOptions)) -> Store {

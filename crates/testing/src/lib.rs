@@ -13,12 +13,13 @@
 //! | [`net`] | servers of a test's own on loopback |
 //! | [`process`] | processes that end with a test |
 //! | [`nbd`] | a client and a server of NBD |
+//! | [`pool`] | what every pool must do, and memory for pools that fails |
 //! | [`redis`], [`s3`] | real servers on loopback |
 //!
-//! It knows no crate of zfold but the numbers of NBD, so that tests inside of any other crate can
-//! use it, too.
+//! It knows no crate of zfold but the numbers of NBD and, for [`pool`], the pools, so that tests
+//! inside of any other crate can use it, too.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![allow(missing_docs, missing_debug_implementations, reason = "its users are tests")]
 
 pub mod compiled;
@@ -28,6 +29,7 @@ pub mod machines;
 pub mod nbd;
 pub mod net;
 pub mod output;
+pub mod pool;
 pub mod process;
 pub mod random;
 pub mod redis;

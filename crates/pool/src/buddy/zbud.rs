@@ -279,7 +279,8 @@ impl Core for Zbud {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::source::{HeapPages, PageSource};
+    use crate::memory::source::PageSource;
+    use crate::testing::HeapPages;
     use crate::units::PageSize;
 
     fn zbud() -> Zbud {

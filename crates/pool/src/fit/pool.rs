@@ -278,7 +278,8 @@ impl OwnedPool for Fit {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::memory::source::{HeapPages, HookedPages, PageSource};
+    use crate::memory::source::PageSource;
+    use crate::testing::{HeapPages, HookedPages};
 
     /// A pool of `shards` shards over arenas of `pages` pages each.
     fn pool(shards: usize, pages: usize, source: &dyn PageSource) -> Fit {

@@ -16,7 +16,8 @@ use super::heap::Heap;
 use super::heap::evacuation::Reserved;
 use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT, SEGMENT_PAGES};
 use crate::memory::arena::Arena;
-use crate::memory::source::{FailingPages, HeapPages, PageSource};
+use crate::memory::source::PageSource;
+use crate::testing::{FailingPages, HeapPages};
 use crate::units::PageSize;
 
 /// A heap, and the granules of every place that was taken in it.

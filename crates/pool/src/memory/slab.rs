@@ -364,8 +364,9 @@ impl<T: Record> Retired<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::memory::source::{FailingPages, HeapPages, PageSource};
+    use crate::memory::source::PageSource;
     use crate::sync::plain::Plain64;
+    use crate::testing::{FailingPages, HeapPages};
 
     #[derive(Debug, Default)]
     #[repr(C)]

@@ -1,4 +1,4 @@
-//! Sources of page frames: the system, the heap, and either of them failing on purpose.
+//! Sources of page frames: the system, and what another source must do.
 //!
 //! A [`PageSource`] reserves ranges; a [`Reservation`] is one such range. A range is committed
 //! before it is used and released when its memory may go. Committing must precede use because
@@ -14,12 +14,9 @@
 //!   release. (A page of the system comes back by a fault, which its locks order after the
 //!   release.)
 
-use std::alloc::Layout;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-#[cfg(any(test, feature = "testing"))]
-use std::sync::atomic::AtomicI64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::sys;
@@ -207,191 +204,6 @@ impl Drop for SystemRange {
     }
 }
 
-/// Pages from the global allocator: runs without an operating system's mapping calls (Miri,
-/// sanitizers, other systems). Released memory is zeroed but stays with the allocator.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HeapPages;
-
-/// Alignment of a heap range: that of a page.
-const HEAP_ALIGN: usize = 4 << 10;
-
-impl PageSource for HeapPages {
-    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, SourceError> {
-        let no_space = SourceError::AddressSpace { bytes };
-        let with_slack = bytes.checked_add(HEAP_ALIGN).ok_or(no_space)?;
-        let layout = Layout::from_size_align(with_slack, 16).map_err(|_| no_space)?;
-        // SAFETY: the layout's size is at least HEAP_ALIGN, not zero.
-        let block = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(no_space)?;
-        let base = block.as_ptr().align_offset(HEAP_ALIGN);
-        assert!(base < HEAP_ALIGN, "alignment by offset works on every target with pages");
-        // SAFETY: base < HEAP_ALIGN and the block is HEAP_ALIGN longer than the range.
-        let base = unsafe { block.add(base) };
-        Ok(Arc::new(HeapRange { block, layout, base, len: bytes }))
-    }
-}
-
-#[derive(Debug)]
-struct HeapRange {
-    block: NonNull<u8>,
-    layout: Layout,
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: plain memory owned by this value; its users agree on which thread touches which bytes.
-unsafe impl Send for HeapRange {}
-// SAFETY: as for Send; nothing in it is assigned after construction.
-unsafe impl Sync for HeapRange {}
-
-// SAFETY: I1: the fields are never assigned again and heap blocks are disjoint. I2: all of the
-// block is always usable. I3: alloc_zeroed, and release writes zeros. I4: as `clear` does.
-unsafe impl Reservation for HeapRange {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn commit(&self, offset: usize, len: usize) -> Result<(), SourceError> {
-        checked_end(offset, len, self.len);
-        Ok(())
-    }
-
-    unsafe fn release(&self, offset: usize, len: usize) {
-        checked_end(offset, len, self.len);
-        // SAFETY: the range was just checked to lie inside the block.
-        let start = unsafe { self.base.add(offset) };
-        // SAFETY: inside the block, aligned by the caller's promise.
-        unsafe { clear(start, len) };
-    }
-}
-
-impl Drop for HeapRange {
-    fn drop(&mut self) {
-        // SAFETY: block and layout are those of the allocation in `reserve`.
-        unsafe { std::alloc::dealloc(self.block.as_ptr(), self.layout) };
-    }
-}
-
-/// A source whose commits fail once a countdown is over, for tests of error paths.
-///
-/// The countdown is shared by all its reservations and by clones; [`FailingPages::allow`] changes
-/// it at any time.
-#[cfg(any(test, feature = "testing"))]
-#[derive(Clone, Debug)]
-pub struct FailingPages {
-    inner: Arc<dyn PageSource>,
-    left: Arc<AtomicI64>,
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl FailingPages {
-    /// Returns a source over `inner` that lets `commits` commits pass and fails all later ones.
-    #[must_use]
-    pub fn new(inner: Arc<dyn PageSource>, commits: u32) -> Self {
-        Self { inner, left: Arc::new(AtomicI64::new(commits.into())) }
-    }
-
-    /// Lets `commits` more commits pass from now on.
-    pub fn allow(&self, commits: u32) {
-        self.left.store(commits.into(), Ordering::SeqCst);
-    }
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl PageSource for FailingPages {
-    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, SourceError> {
-        let inner = self.inner.reserve(bytes)?;
-        Ok(Arc::new(FailingRange { inner, left: Arc::clone(&self.left) }))
-    }
-}
-
-#[cfg(any(test, feature = "testing"))]
-#[derive(Debug)]
-struct FailingRange {
-    inner: Arc<dyn Reservation>,
-    left: Arc<AtomicI64>,
-}
-
-// SAFETY: base, len, and every commit and release that happens are those of `inner`.
-#[cfg(any(test, feature = "testing"))]
-unsafe impl Reservation for FailingRange {
-    fn base(&self) -> NonNull<u8> {
-        self.inner.base()
-    }
-
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-
-    fn commit(&self, offset: usize, len: usize) -> Result<(), SourceError> {
-        if self.left.fetch_sub(1, Ordering::SeqCst) <= 0 {
-            return Err(SourceError::Memory { bytes: len });
-        }
-        self.inner.commit(offset, len)
-    }
-
-    unsafe fn release(&self, offset: usize, len: usize) {
-        // SAFETY: the caller's promise is handed on unchanged.
-        unsafe { self.inner.release(offset, len) };
-    }
-
-    unsafe fn release_all(&self, ranges: &[(usize, usize)]) {
-        // SAFETY: the caller's promise is handed on unchanged.
-        unsafe { self.inner.release_all(ranges) };
-    }
-}
-
-/// Heap pages that call a function before each release, without any lock of the pool.
-#[cfg(test)]
-#[derive(Clone)]
-pub(crate) struct HookedPages(pub(crate) Arc<dyn Fn() + Send + Sync>);
-
-#[cfg(test)]
-impl fmt::Debug for HookedPages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HookedPages")
-    }
-}
-
-#[cfg(test)]
-impl PageSource for HookedPages {
-    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, SourceError> {
-        Ok(Arc::new(HookedRange { inner: HeapPages.reserve(bytes)?, hook: self.clone() }))
-    }
-}
-
-#[cfg(test)]
-#[derive(Debug)]
-struct HookedRange {
-    inner: Arc<dyn Reservation>,
-    hook: HookedPages,
-}
-
-// SAFETY: base, len, commits and releases are those of `inner`.
-#[cfg(test)]
-unsafe impl Reservation for HookedRange {
-    fn base(&self) -> NonNull<u8> {
-        self.inner.base()
-    }
-
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-
-    fn commit(&self, offset: usize, len: usize) -> Result<(), SourceError> {
-        self.inner.commit(offset, len)
-    }
-
-    unsafe fn release(&self, offset: usize, len: usize) {
-        (self.hook.0)();
-        // SAFETY: the caller's promise is handed on unchanged.
-        unsafe { self.inner.release(offset, len) };
-    }
-}
-
 /// Writes zeros, word by word and atomically: other threads may be looking (see
 /// [`Reservation::release`]).
 ///
@@ -419,6 +231,7 @@ fn checked_end(offset: usize, len: usize, limit: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{FailingPages, HeapPages};
 
     fn zero_after_release(source: &dyn PageSource) {
         let page = sys::page_bytes();

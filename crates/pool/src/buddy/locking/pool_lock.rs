@@ -353,8 +353,8 @@ impl<C: Core> Pool for Locked<C> {
 mod tests {
     use super::*;
     use crate::create::create;
-    use crate::memory::source::HookedPages;
     use crate::options::{Allocator, KernelRules, Locking, PoolOptions};
+    use crate::testing::HookedPages;
     use std::sync::Barrier;
 
     /// The first caller is held where it releases memory; meanwhile another one comes.

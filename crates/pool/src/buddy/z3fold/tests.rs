@@ -1,7 +1,8 @@
 //! Layouts, moves and waiting pages of z3fold, page by page.
 
 use super::*;
-use crate::memory::source::{HeapPages, PageSource};
+use crate::memory::source::PageSource;
+use crate::testing::HeapPages;
 use crate::units::{PageCount, PageSize};
 
 fn z3fold(page_size: PageSize) -> Z3fold {

@@ -1,7 +1,8 @@
 //! Runs, their reuse and their release.
 
 use super::*;
-use crate::memory::source::{FailingPages, HeapPages, PageSource};
+use crate::memory::source::PageSource;
+use crate::testing::{FailingPages, HeapPages};
 
 fn arena(pages: usize) -> Arena {
     let range = HeapPages.reserve(pages * 4096).unwrap();

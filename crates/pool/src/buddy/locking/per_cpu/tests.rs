@@ -6,11 +6,11 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 
 use crate::buddy::z3fold::Z3fold;
-use crate::conformance::{CHECKS, Op};
 use crate::create::create;
 use crate::memory::arena::Arena;
-use crate::memory::source::{HeapPages, HookedPages, PageSource};
+use crate::memory::source::PageSource;
 use crate::options::{Allocator, KernelRules, Locking, PoolOptions};
+use crate::testing::{CHECKS, HeapPages, HookedPages, Op};
 use crate::units::{PageCount, PageSize};
 use zfold_testing::wait_until;
 

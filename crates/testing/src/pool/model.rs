@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
+use zfold_pool::{AllocError, Handle, HandleError, PageCount, Pool, ReclaimError, Refused};
+
 use super::forge::{forged, refused, words};
-use crate::handle::Handle;
-use crate::pool::{AllocError, HandleError, Pool, ReclaimError, Refused};
-use crate::units::PageCount;
 
 /// Objects that a model keeps alive at most; an allocation beyond that frees one first.
 const LIVE_MAX: usize = 1500;

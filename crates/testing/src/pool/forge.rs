@@ -1,7 +1,6 @@
 //! Numbers that are no handles, and that every call refuses them.
 
-use crate::handle::Handle;
-use crate::pool::{HandleError, Pool};
+use zfold_pool::{Handle, HandleError, Pool};
 
 /// An endless sequence of mixed words (SplitMix64).
 pub(super) fn words(seed: u64) -> impl Iterator<Item = u64> {

@@ -1,10 +1,10 @@
 //! The checks: each makes pools and tries one sentence of the contract.
 
+use zfold_pool::{AllocError, HandleError, PageCount, Pool};
+
 use super::forge::words;
 use super::handles;
 use super::model::{Model, Op};
-use crate::pool::{AllocError, HandleError, Pool};
-use crate::units::PageCount;
 
 /// A check of one sentence of the contract, for a maker of empty pools.
 pub type Check = fn(&dyn Fn() -> Box<dyn Pool>);

@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 
+use zfold_pool::{Allocator, Handle, HandleError, PageCount, Pool, PoolOptions, create};
+
 use super::forge::{forged, refused, words};
 use super::model::{Model, Op};
-use crate::create::create;
-use crate::handle::Handle;
-use crate::options::{Allocator, PoolOptions};
-use crate::pool::{HandleError, Pool};
-use crate::units::PageCount;
 
 fn of_number(number: u64) -> Option<Handle> {
     NonZeroU64::new(number).map(Handle::from_bits)

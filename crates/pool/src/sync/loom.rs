@@ -2,16 +2,9 @@
 //! built with `--cfg loom`.
 
 #[cfg(loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::{Condvar, Mutex, atomic},
-    thread::yield_now,
-};
+pub(crate) use loom::{cell::UnsafeCell, sync::atomic, thread::yield_now};
 #[cfg(not(loom))]
-pub(crate) use std::{
-    sync::{Condvar, Mutex, atomic},
-    thread::yield_now,
-};
+pub(crate) use std::{sync::atomic, thread::yield_now};
 
 /// A cell with loom's interface: access by pointer, within a closure.
 #[cfg(not(loom))]

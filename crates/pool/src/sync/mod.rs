@@ -12,4 +12,4 @@ pub(crate) mod spin;
 pub(crate) mod stat;
 pub(crate) mod worker;
 
-pub(crate) use self::loom::{Condvar, Mutex, UnsafeCell, atomic, yield_now};
+pub(crate) use self::loom::{UnsafeCell, atomic, yield_now};

@@ -15,7 +15,6 @@
 //!   it. Memory whose release no worker sees to in time is released by the caller.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::buddy::core::Core;
@@ -41,7 +40,7 @@ pub(crate) struct Locked<C> {
     huge_len: usize,
     reclaim: bool,
     compacting: Gate,
-    bells: Arc<Bells>,
+    bells: Bells,
     held_bytes: AtomicU64,
     state: SpinLock<Guarded<C>>,
 }
@@ -54,28 +53,22 @@ pub(crate) struct Guarded<C> {
 }
 
 /// How workers are woken, if the pool has any.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bells {
     /// For the one that calls [`Locked::optimise_some`].
-    pub(crate) layout: Arc<Bell>,
+    pub(crate) layout: Bell,
     /// For the one that calls [`Locked::release_due`].
-    pub(crate) release: Arc<Bell>,
-}
-
-impl Bells {
-    pub(crate) fn new() -> Self {
-        Self { layout: Arc::new(Bell::new()), release: Arc::new(Bell::new()) }
-    }
+    pub(crate) release: Bell,
 }
 
 impl<C: Core> Locked<C> {
     pub(crate) fn new(name: &str, core: C, reclaim: bool, contexts: Contexts) -> Self {
-        let bells = Arc::new(Bells::new());
+        let bells = Bells { layout: Bell::new().0, release: Bell::new().0 };
         Self { reclaim, ..Self::with_bells(name, core, contexts, bells) }
     }
 
     /// Returns a pool without reclaim whose workers, if there are any, answer `bells`.
-    pub(crate) fn with_bells(name: &str, core: C, contexts: Contexts, bells: Arc<Bells>) -> Self {
+    pub(crate) fn with_bells(name: &str, core: C, contexts: Contexts, bells: Bells) -> Self {
         Self {
             name: name.to_owned(),
             len_max: core.len_max(),
@@ -108,13 +101,9 @@ impl<C: Core> Locked<C> {
         let optimise = state.core.optimise_due();
         let arena = state.core.arena();
         let (due, overdue) = (arena.release_due(), arena.release_overdue());
-        if due && (overdue || !self.bells.release.is_served()) {
-            self.release(state, Arena::warm_keep);
-        } else {
-            drop(state);
-            if due {
-                self.bells.release.ring();
-            }
+        drop(state);
+        if due && (overdue || !self.bells.release.ring()) {
+            self.release_due();
         }
         if optimise {
             self.bells.layout.ring();
@@ -355,7 +344,7 @@ mod tests {
     use crate::create::create;
     use crate::options::{Allocator, KernelRules, Locking, PoolOptions};
     use crate::testing::HookedPages;
-    use std::sync::Barrier;
+    use std::sync::{Arc, Barrier};
 
     /// The first caller is held where it releases memory; meanwhile another one comes.
     #[test]

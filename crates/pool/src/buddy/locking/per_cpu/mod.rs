@@ -33,7 +33,7 @@ use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard}
 use crate::sync::cpu;
 use crate::sync::gate::Gate;
 use crate::sync::stat::LockStat;
-use crate::sync::worker::Worker;
+use crate::sync::worker::{Bell, Rings, Worker};
 
 /// One CPU's part of a pool, on cache lines of its own: pairs of lines are fetched together.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Sharded<C> {
     split: Split,
     used: Arc<UsedPages>,
     compacting: Gate,
-    /// They hold `shards`, too, until they are dropped.
+    /// After `shards`: they end with the bells there.
     _workers: Vec<Worker>,
 }
 
@@ -62,15 +62,14 @@ impl<C: Core + 'static> Sharded<C> {
         contexts: Contexts,
         upkeep: Upkeep,
     ) -> Self {
-        let (split, bells) = (Split::among(cores.len()), Arc::new(Bells::new()));
-        let shard = |core| {
-            let bells = Arc::clone(&bells);
-            Shard(Locked::with_bells(name, core, Contexts::Concurrent, bells))
-        };
+        let (split, layout, release) = (Split::among(cores.len()), Bell::new(), Bell::new());
+        let bells = Bells { layout: layout.0, release: release.0 };
+        let shard =
+            |core| Shard(Locked::with_bells(name, core, Contexts::Concurrent, bells.clone()));
         let shards: Arc<[_]> = cores.into_iter().map(shard).collect();
         let workers = match upkeep {
             Upkeep::Inline => Vec::new(),
-            Upkeep::Workers => start_workers(&shards, &bells),
+            Upkeep::Workers => start_workers(&shards, layout.1, release.1),
         };
         Self {
             name: name.to_owned(),
@@ -84,19 +83,23 @@ impl<C: Core + 'static> Sharded<C> {
 }
 
 /// Starts the threads for upkeep. If a thread cannot be started, the callers do its work.
-fn start_workers<C: Core + 'static>(shards: &Arc<[Shard<C>]>, bells: &Bells) -> Vec<Worker> {
-    let thread = |name: &str| Builder::new().name(name.to_owned());
-    let mine = Arc::clone(shards);
-    let layout = Worker::start(thread("zfold-layout"), Arc::clone(&bells.layout), move || {
-        mine.iter().for_each(|Shard(shard)| while shard.optimise_some() > 0 {});
-    });
+fn start_workers<C: Core + 'static>(
+    shards: &Arc<[Shard<C>]>,
+    layout: Rings,
+    release: Rings,
+) -> Vec<Worker> {
+    let start = |name: &str, rings, work: fn(&Locked<C>)| {
+        // Not the shards themselves, which have the bells.
+        let mine = Arc::downgrade(shards);
+        Worker::start(Builder::new().name(name.to_owned()), rings, move || {
+            mine.upgrade().iter().flat_map(|all| all.iter()).for_each(|Shard(shard)| work(shard));
+        })
+    };
+    let layout = start("zfold-layout", layout, |shard| while shard.optimise_some() > 0 {});
     if layout.is_some() {
         shards.iter().for_each(|Shard(shard)| shard.defer_layout());
     }
-    let mine = Arc::clone(shards);
-    let release = Worker::start(thread("zfold-release"), Arc::clone(&bells.release), move || {
-        mine.iter().for_each(|Shard(shard)| shard.release_due());
-    });
+    let release = start("zfold-release", release, Locked::release_due);
     layout.into_iter().chain(release).collect()
 }
 

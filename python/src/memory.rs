@@ -169,8 +169,8 @@ impl Heap {
         ] {
             stats.set_item(name, value)?;
         }
-        stats.set_item("fault_p50_seconds", memory.latency.p50.as_secs_f64())?;
-        stats.set_item("fault_p99_seconds", memory.latency.p99.as_secs_f64())?;
+        stats.set_item("fault_p50_seconds", memory.latency.p50 as f64 / 1e9)?;
+        stats.set_item("fault_p99_seconds", memory.latency.p99 as f64 / 1e9)?;
         Ok(stats)
     }
 }

@@ -1,7 +1,7 @@
 //! What a fault, a pageout and a drop cost. Run by hand:
 //!
 //! ```text
-//! cargo bench -p zfold-region --bench faults -- [threads] [file of pages] [evictors]
+//! cargo bench -p zfold-region --bench faults -- [threads] [file of pages]
 //! ```
 //!
 //! 512 MiB of which 256 MiB are resident, filled with the pages of the file over and over (4096
@@ -26,11 +26,7 @@ fn main() {
     let args = arguments();
     let threads = args.first().map_or(1, |arg| arg.parse().expect("a number of threads"));
     let pages = pages(args.get(1));
-    let mut options = MemoryOptions::new(LIMIT);
-    if let Some(evictors) = args.get(2) {
-        options.evictors = evictors.parse().expect("a number of evictors");
-    }
-    let mut region = Region::new(BYTES, &options).expect("a region");
+    let mut region = Region::new(BYTES, &MemoryOptions::new(LIMIT)).expect("a region");
 
     let start = Start::now();
     for (page, from) in region.as_mut_slice::<u8>().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle())

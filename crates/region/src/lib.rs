@@ -115,5 +115,5 @@ pub use self::{
     memory::Memory,
     options::{FaultMode, MemoryOptions, RegionError},
     region::{Pin, Region},
-    stats::{Latency, MemoryStats},
+    stats::MemoryStats,
 };

@@ -87,7 +87,7 @@ impl Memory {
         if !by_threads {
             RESOLVER.install()?;
         }
-        let workers = Workers::start(&core, options.evictors, by_threads)?;
+        let workers = Workers::start(&core, by_threads)?;
         let shared = Shared {
             core,
             keys: Lock::new(Keys::new(slots)),
@@ -114,7 +114,7 @@ impl Memory {
             copied_pages: copies,
             store_bytes: store.held_bytes(),
             compressed_bytes: store.pool.payload_bytes,
-            latency: core.latency.quantiles().into(),
+            latency: core.latency.quantiles(),
             ..core.counters.read()
         }
     }

@@ -47,17 +47,13 @@ pub struct MemoryOptions {
     pub backing: Option<BackingOptions>,
     /// Who resolves touches of missing pages.
     pub faults: FaultMode,
-    /// Threads that compress, 1 to 16.
-    pub evictors: usize,
 }
 
 impl MemoryOptions {
     /// Returns the defaults for a resident limit in bytes: regions of 64 GiB in all, LZ4, no limit
-    /// for the store, faults in the touching thread, a thread for each CPU that compresses, at
-    /// most four.
+    /// for the store, faults in the touching thread.
     #[must_use]
     pub fn new(resident_limit: usize) -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             resident_limit,
             capacity: 64 << 30,
@@ -65,7 +61,6 @@ impl MemoryOptions {
             store_limit: None,
             backing: None,
             faults: FaultMode::default(),
-            evictors: cpus.min(4),
         }
     }
 
@@ -75,16 +70,12 @@ impl MemoryOptions {
         with_store_limit => store_limit: impl Into<Option<u64>>,
         with_backing => backing: impl Into<Option<BackingOptions>>,
         with_faults => faults: FaultMode,
-        with_evictors => evictors: usize,
     }
 
     /// Returns limit and capacity in pages.
     pub(super) fn check(&self) -> Result<(u32, u32), RegionError> {
         if self.resident_limit / page_len() < LIMIT_PAGES_MIN {
             return Err(RegionError::LimitTooSmall(self.resident_limit));
-        }
-        if !(1..=16).contains(&self.evictors) {
-            return Err(RegionError::Evictors(self.evictors));
         }
         if self.backing.is_some() && self.faults != FaultMode::Thread {
             return Err(RegionError::BackingNeedsThreads);
@@ -107,9 +98,6 @@ pub enum RegionError {
         least = LIMIT_PAGES_MIN * page_len()
     )]
     LimitTooSmall(usize),
-    /// 1 to 16 threads may compress.
-    #[error("{0} compressing threads are not within 1 to 16")]
-    Evictors(usize),
     /// All regions together have 1 byte to 8 TiB.
     #[error("a capacity of {0} bytes is not within 1 byte to 8 TiB")]
     Capacity(usize),

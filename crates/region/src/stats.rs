@@ -3,41 +3,16 @@
 //! Any thread counts, at any time; nothing here is locked or allocated after it was made. Each
 //! number is used on its own; numbers read one after the other may be from different moments.
 
-use std::time::Duration;
-
 use zfold_figures::{Quantiles, figures};
-
-/// How long faults took, from the entry of the handler to the presence of the page. The delivery of
-/// the signal comes on top.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Latency {
-    /// Faults measured.
-    pub count: u64,
-    /// Half of them took no longer. Percentiles are exact to 3 percent.
-    pub p50: Duration,
-    /// 99 percent took no longer.
-    pub p99: Duration,
-    /// 99.9 percent took no longer.
-    pub p999: Duration,
-    /// The longest.
-    pub max: Duration,
-}
-
-impl From<Quantiles> for Latency {
-    fn from(of: Quantiles) -> Self {
-        let [p50, p99, p999, max] = [of.p50, of.p99, of.p999, of.max].map(Duration::from_nanos);
-        Self { count: of.count, p50, p99, p999, max }
-    }
-}
 
 figures! {
     /// The figures of a [`Memory`](super::Memory). `_total` counters only grow, the others are
     /// current values; all are read while threads work.
     #[non_exhaustive]
     pub struct MemoryStats {
-        /// How long faults took.
-        pub latency: Latency,
+        /// How long faults took, in nanoseconds: from the entry of the handler to the presence of
+        /// the page. The delivery of the signal comes on top.
+        pub latency: Quantiles,
     };
     /// The counters of threads and of the signal handler.
     pub(super) struct Counters;

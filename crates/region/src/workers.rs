@@ -16,8 +16,8 @@ use crate::sys::signal::Blocked;
 use zfold_uffd::Event;
 use zfold_uffd::page::page_len;
 
-/// Most threads that resolve faults.
-const READERS_MAX: usize = 4;
+/// Most threads that compress, and that resolve faults; as many as there are CPUs.
+const THREADS_MAX: usize = 4;
 
 /// The threads, and what ends them.
 #[derive(Debug)]
@@ -28,13 +28,14 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts `evictors` threads and, if `readers`, those that resolve faults.
+    /// Starts the threads that evict and, if `readers`, those that resolve faults.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started. Threads that were started are ended by `stop`.
-    pub(super) fn start(core: &Arc<Core>, evictors: usize, readers: bool) -> io::Result<Self> {
+    pub(super) fn start(core: &Arc<Core>, readers: bool) -> io::Result<Self> {
         let mut this = Self { threads: Vec::new(), bells: None };
-        for _ in 0..evictors {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..cpus.min(THREADS_MAX) {
             let core = Arc::clone(core);
             this.spawn("zfold-evict", move || evict(&core))?;
         }
@@ -58,7 +59,7 @@ impl Workers {
     fn start_readers(&mut self, core: &Arc<Core>) -> io::Result<()> {
         let allowed = sched_getaffinity(None)?;
         let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
-        let cpus = &cpus[..cpus.len().min(READERS_MAX)];
+        let cpus = &cpus[..cpus.len().min(THREADS_MAX)];
         let bells = Mapping::managed(cpus.len().max(1) * page_len())?;
         core.frames.adopt(&bells)?;
         let range = bells.range(0..bells.len() / page_len());

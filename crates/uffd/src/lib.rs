@@ -1,8 +1,7 @@
-//! Code that regions, runs, guests and disks share: userfaultfd, page sizes, advice to the kernel,
-//! the handler of `SIGBUS`, and the policy of which pages leave.
+//! Code that regions, runs, guests and disks share: userfaultfd, page sizes, the handler of
+//! `SIGBUS`, and the policy of which pages leave.
 //!
 //! - [`Uffd`]: the kernel reports missing pages, and puts pages there.
-//! - [`advice`]: pages are paged out or discarded.
 //! - [`page`]: page sizes.
 //! - [`Uffd::watch`]: accesses of pages are seen, where the kernel reports them.
 //! - [`Pagemap`]: which pages are there, and which of them are protected from writes or were
@@ -15,7 +14,6 @@
 #![cfg(target_os = "linux")]
 
 mod accesses;
-pub mod advice;
 pub mod curve;
 mod features;
 pub mod page;
@@ -29,3 +27,6 @@ mod uffd;
 pub use features::{Faults, Features};
 pub use pagemap::Pagemap;
 pub use uffd::{Event, MESSAGE, Partial, Uffd, given_up};
+
+/// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
+pub const DONTNEED_LOCKED: libc::c_int = 24;

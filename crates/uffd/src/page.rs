@@ -1,7 +1,10 @@
 //! Page sizes: that of the system, which regions and runs use, and that of guests' images.
 
+use std::ffi::c_void;
 use std::io;
 use std::sync::OnceLock;
+
+use rustix::mm::{Advice, madvise};
 
 /// Bytes of a page of a guest's image.
 pub const PAGE: usize = 4096;
@@ -32,6 +35,18 @@ pub fn pages_in(bytes: usize) -> usize {
 pub fn is_zero(page: &[u8]) -> bool {
     let last = page.len() - 1;
     page[0] == 0 && page[last] == 0 && page[..last] == page[1..]
+}
+
+/// Asks the system to page out `bytes`, which begin at a page: the kernel, which does if there is
+/// swap, or `zfold run` if the program runs under it. Pages that cannot leave stay.
+///
+/// # Errors
+/// The kernel has no such advice (Linux 5.4), or cannot give it to this kind of memory.
+pub fn page_out(bytes: &[u8]) -> io::Result<()> {
+    let address = bytes.as_ptr().cast::<c_void>().cast_mut();
+    // SAFETY: mapped and lent by `bytes`; the advice changes where the pages lie, not their
+    // contents, whoever else uses them.
+    unsafe { madvise(address, bytes.len(), Advice::LinuxPageOut) }.map_err(io::Error::from)
 }
 
 /// The address of that page, unless it is taken: the kernel refuses a source that ends after the

@@ -275,7 +275,7 @@ impl Memory {
     fn page_out(&mut self, pages: usize) -> io::Result<(Duration, usize)> {
         let start = Instant::now();
         match self {
-            Self::Mapping(map) => zfold_uffd::advice::page_out(map)?,
+            Self::Mapping(map) => zfold_uffd::page::page_out(map)?,
             Self::Region(region) => region.pageout(..).map_err(io::Error::other)?,
         }
         let mut time = start.elapsed();

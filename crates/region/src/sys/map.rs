@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 
 use zfold_pool::advice::advise_many;
 use zfold_pool::process::Process;
-use zfold_uffd::advice::DONTNEED_LOCKED;
+use zfold_uffd::DONTNEED_LOCKED;
 use zfold_uffd::page::page_len;
 
 /// Returns whether the page that begins at an address of this process is in memory.

@@ -7,8 +7,8 @@ use std::ops::Range;
 use crate::link::{Attached, Call, Inside};
 use crate::spaces::staging::Stagings;
 use crate::sys::seccomp::NO_KEY;
+use zfold_uffd::DONTNEED_LOCKED;
 use zfold_uffd::Uffd;
-use zfold_uffd::advice::DONTNEED_LOCKED;
 use zfold_uffd::page::page_len;
 
 /// The offset in the arguments of the spare page's description, which those of the stagings follow.

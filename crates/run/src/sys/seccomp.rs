@@ -7,8 +7,8 @@
 
 use super::arch::{self, ARCH};
 use crate::link::{Call, Growth};
+use zfold_uffd::DONTNEED_LOCKED;
 use zfold_uffd::Uffd;
-use zfold_uffd::advice::DONTNEED_LOCKED;
 
 /// The filter's data at a stop: one of the watched calls.
 pub(crate) const STOP_CHANGE: u32 = 0x7a01;

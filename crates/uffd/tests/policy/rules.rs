@@ -1,38 +1,23 @@
-//! How many pages real programs bring back under the policy, beside rules that see all touches and
-//! the optimum, which knows the future: simulations over recorded touches (tests/touches).
+//! Rules that say which pages leave, and the simulation that they are tried in.
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::path::Path;
 
+use zfold_uffd::curve::Distances;
 use zfold_uffd::policy::watched::{Passed, Telling, Watched};
-use zfold_uffd::policy::{Clock, Haste, Past, Returns};
+use zfold_uffd::policy::{Clock, Era, Haste, Past, Returns};
 
 #[derive(Clone, Copy)]
-enum Event {
+pub(crate) enum Event {
     Touched(usize),
     /// The program has given the page up.
     Gone(usize),
 }
 
-/// Returns the events of a recording, and how many pages there are.
-fn recorded(name: &str) -> (Vec<Event>, usize) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/touches");
-    let file = std::fs::File::open(folder.join(name).with_extension("zst")).expect("it is there");
-    let bytes = zstd::decode_all(file).expect("it is whole");
-    let (mut events, mut page, mut pages) = (Vec::new(), 0_i64, 0);
-    for number in bytes.split_inclusive(|byte| byte & 0x80 == 0) {
-        let number = number.iter().rev().fold(0, |sum, byte| sum << 7 | i64::from(byte & 0x7f));
-        let step = number >> 1;
-        page += step >> 1 ^ -(step & 1);
-        let at = usize::try_from(page).expect("no page lies below the first");
-        pages = pages.max(at + 1);
-        events.push(if number & 1 == 1 { Event::Gone(at) } else { Event::Touched(at) });
-    }
-    (events, pages)
-}
+/// Events, and how many pages there are.
+pub(crate) type Events = (Vec<Event>, usize);
 
 /// A rule that says which pages leave. `at` is the number of an event.
-trait Rule {
+pub(crate) trait Rule {
     /// A page comes, again if it had left.
     fn came(&mut self, page: usize, again: bool, at: usize);
     fn touched(&mut self, _page: usize, _at: usize) {}
@@ -42,7 +27,7 @@ trait Rule {
 }
 
 /// Returns how many pages are brought back with up to `most` resident.
-fn misses((events, pages): &(Vec<Event>, usize), most: usize, mut rule: impl Rule) -> usize {
+pub(crate) fn misses((events, pages): &Events, most: usize, rule: &mut impl Rule) -> usize {
     let (mut there, mut known) = (vec![false; *pages], vec![false; *pages]);
     let (mut resident, mut missed) = (0, 0);
     for (at, event) in events.iter().enumerate() {
@@ -69,7 +54,8 @@ fn misses((events, pages): &(Vec<Event>, usize), most: usize, mut rule: impl Rul
     missed
 }
 
-struct Policy {
+/// The policy, and what it tells of other limits.
+pub(crate) struct Policy {
     clock: Clock,
     returns: Returns,
     past: Vec<Past>,
@@ -77,58 +63,95 @@ struct Policy {
     hand: usize,
     most: usize,
     batch: usize,
+    pub(crate) distances: Distances,
 }
 
 impl Policy {
-    fn new(pages: usize, most: usize, batch: usize) -> Self {
+    pub(crate) fn new(pages: usize, most: usize, batch: usize) -> Self {
         let (past, rounds) = (vec![Past::UNKNOWN; pages], vec![0; pages]);
-        let (clock, returns) = (Clock::default(), Returns::default());
-        Self { clock, returns, past, rounds, hand: 0, most, batch }
-    }
-}
-
-impl Rule for Policy {
-    fn came(&mut self, page: usize, again: bool, _: usize) {
-        let before = if again { self.past[page] } else { Past::UNKNOWN };
-        self.past[page] = self.returns.refaulted(before, page as u64, self.clock.now());
-        self.rounds[page] = self.past[page].rounds();
+        let (clock, returns, distances) = Default::default();
+        Self { clock, returns, past, rounds, hand: 0, most, batch, distances }
     }
 
-    fn leaving(&mut self, there: &[bool]) -> Vec<usize> {
+    /// Has the hand choose a batch; `pass` says what becomes of a page with these rounds.
+    fn choose(
+        &mut self,
+        there: &[bool],
+        mut pass: impl FnMut(Haste, u8, (u64, Past, Era)) -> Passed,
+    ) -> Vec<usize> {
         let (mut leaving, mut passed, now) = (Vec::new(), 0, self.clock.now());
         while leaving.len() < self.batch {
             let page = self.hand;
             self.hand = (page + 1) % there.len();
             let haste = Haste::after(passed / there.len());
             passed += 1;
-            if !there[page] {
+            if !there[page] || leaving.contains(&page) {
                 continue;
             }
-            let left = haste.pass(self.rounds[page], self.past[page], now);
-            self.rounds[page] = left.unwrap_or(0);
-            if left.is_none() {
-                self.past[page] = self.returns.left(self.past[page], page as u64, now);
-                leaving.push(page);
+            match pass(haste, self.rounds[page], (page as u64, self.past[page], now)) {
+                Passed::Leaves => {
+                    self.past[page] = self.returns.left(self.past[page], page as u64, now);
+                    leaving.push(page);
+                }
+                Passed::Stays(left) | Passed::Marked(left) => self.rounds[page] = left,
             }
         }
+        self.distances.left(self.batch, now);
         self.clock.advance(self.batch, self.most);
         leaving
     }
 }
 
+fn stays(left: Option<u8>) -> Passed {
+    left.map_or(Passed::Leaves, Passed::Stays)
+}
+
+impl Rule for Policy {
+    fn came(&mut self, page: usize, again: bool, _: usize) {
+        let (before, now) = (if again { self.past[page] } else { Past::UNKNOWN }, self.clock.now());
+        if again {
+            self.distances.returned(&[before.at()], now, self.most);
+        }
+        self.past[page] = self.returns.refaulted(before, page as u64, now);
+        self.rounds[page] = self.past[page].rounds();
+    }
+
+    fn leaving(&mut self, there: &[bool]) -> Vec<usize> {
+        self.choose(there, |haste, rounds, (_, past, now)| stays(haste.pass(rounds, past, now)))
+    }
+}
+
+/// All that has come is spared for so many rounds.
+pub(crate) struct Spared(pub(crate) Policy, pub(crate) u8);
+
+impl Rule for Spared {
+    fn came(&mut self, page: usize, again: bool, at: usize) {
+        self.0.came(page, again, at);
+        self.0.rounds[page] = self.1;
+    }
+
+    fn leaving(&mut self, there: &[bool]) -> Vec<usize> {
+        self.0.choose(there, |_, rounds, _| stays(rounds.checked_sub(1)))
+    }
+}
+
 /// The policy where accesses of marked pages are seen.
-struct Marks {
+pub(crate) struct Marks {
     policy: Policy,
     telling: Telling,
     marked: Vec<bool>,
     arrived: Vec<usize>,
+    /// First accesses to marked pages.
+    pub(crate) hints: usize,
+    /// How often a page was marked.
+    pub(crate) marks: usize,
 }
 
 impl Marks {
-    fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         let marked = vec![false; policy.past.len()];
         let (telling, arrived) = (Telling::default(), Vec::new());
-        Self { policy, telling, marked, arrived }
+        Self { policy, telling, marked, arrived, hints: 0, marks: 0 }
     }
 }
 
@@ -146,7 +169,7 @@ impl Rule for Marks {
     }
 
     fn touched(&mut self, page: usize, _: usize) {
-        self.marked[page] = false;
+        self.hints += usize::from(std::mem::take(&mut self.marked[page]));
     }
 
     fn gone(&mut self, page: usize) {
@@ -154,47 +177,39 @@ impl Rule for Marks {
     }
 
     fn leaving(&mut self, there: &[bool]) -> Vec<usize> {
-        let arrived = std::mem::take(&mut self.arrived);
-        arrived.into_iter().filter(|&page| there[page]).for_each(|page| self.marked[page] = true);
-        let (mut leaving, mut passed, now) = (Vec::new(), 0, self.policy.clock.now());
-        while leaving.len() < self.policy.batch {
-            let page = self.policy.hand;
-            self.policy.hand = (page + 1) % there.len();
-            let haste = Haste::after(passed / there.len());
-            passed += 1;
-            if !there[page] {
-                continue;
-            }
-            let (rounds, past) = (self.policy.rounds[page], self.policy.past[page]);
-            let what = match Watched::from_rounds(rounds) {
-                Some(of) => {
-                    let touched = Some(!self.marked[page]);
-                    self.telling.pass(haste, of, (page as u64, past, now), touched)
-                }
-                None => haste.pass(rounds, past, now).map_or(Passed::Leaves, Passed::Stays),
+        let Self { policy, telling, marked, arrived, marks, .. } = self;
+        let mark = |marked: &mut Vec<bool>, page: usize| {
+            usize::from(!std::mem::replace(&mut marked[page], true))
+        };
+        let arrived = arrived.drain(..).filter(|&page| there[page]);
+        *marks += arrived.map(|page| mark(marked, page)).sum::<usize>();
+        policy.choose(there, |haste, rounds, at| {
+            let page = at.0 as usize;
+            let Some(of) = Watched::from_rounds(rounds) else {
+                marked[page] = false;
+                return stays(haste.pass(rounds, at.1, at.2));
             };
-            match what {
-                Passed::Leaves => {
-                    self.policy.past[page] = self.policy.returns.left(past, page as u64, now);
-                    self.marked[page] = false;
-                    leaving.push(page);
-                }
-                Passed::Stays(left) => self.policy.rounds[page] = left,
-                Passed::Marked(left) => {
-                    self.policy.rounds[page] = left;
-                    self.marked[page] = true;
-                }
+            let passed = telling.pass(haste, of, at, Some(!marked[page]));
+            match passed {
+                Passed::Leaves => marked[page] = false,
+                Passed::Marked(_) => *marks += mark(marked, page),
+                Passed::Stays(_) => {}
             }
-        }
-        self.policy.clock.advance(self.policy.batch, self.policy.most);
-        leaving
+            passed
+        })
     }
 }
 
 /// The page that was touched the longest time ago leaves.
-struct Recent {
+pub(crate) struct Recent {
     last: Vec<usize>,
     order: BTreeMap<usize, usize>,
+}
+
+impl Recent {
+    pub(crate) fn new(pages: usize) -> Self {
+        Self { last: vec![0; pages], order: BTreeMap::new() }
+    }
 }
 
 impl Rule for Recent {
@@ -220,10 +235,16 @@ impl Rule for Recent {
 }
 
 /// The page that came the longest time ago leaves, unless it was touched since the last look.
-struct SecondChance {
+pub(crate) struct SecondChance {
     /// When each page came, if it is there, and whether it was touched.
     came: Vec<Option<(usize, bool)>>,
     queue: VecDeque<(usize, usize)>,
+}
+
+impl SecondChance {
+    pub(crate) fn new(pages: usize) -> Self {
+        Self { came: vec![None; pages], queue: VecDeque::new() }
+    }
 }
 
 impl Rule for SecondChance {
@@ -259,7 +280,7 @@ impl Rule for SecondChance {
 }
 
 /// The page that is not needed for the longest time leaves (Belady).
-struct Optimum {
+pub(crate) struct Optimum {
     /// For each event, the next touch of its page, or the end of time.
     next: Vec<usize>,
     needed: Vec<usize>,
@@ -267,7 +288,7 @@ struct Optimum {
 }
 
 impl Optimum {
-    fn new((events, pages): &(Vec<Event>, usize)) -> Self {
+    pub(crate) fn new((events, pages): &Events) -> Self {
         let mut soonest = vec![usize::MAX; *pages];
         let mut next: Vec<_> = (events.iter().enumerate().rev())
             .map(|(at, event)| match *event {
@@ -296,37 +317,6 @@ impl Rule for Optimum {
             if there[page] && self.needed[page] == next {
                 return vec![page];
             }
-        }
-    }
-}
-
-#[test]
-fn what_real_programs_bring_back_is_as_recorded() {
-    println!("pages brought back, in thousands: MiB     LRU   CLOCK optimum  policy with marks");
-    // One page in so many was kept in the recording; limits in MiB, and what the policy misses
-    // without and with marks.
-    for (name, kept, limits) in [
-        ("rustc", 8, [(28, [33_955, 28_380]), (40, [14_805, 12_663])]),
-        ("tsc", 4, [(48, [43_722, 38_459]), (64, [22_291, 17_955])]),
-        ("node", 8, [(120, [55_417, 56_377]), (160, [42_382, 36_763])]),
-    ] {
-        let touches = recorded(name);
-        let pages = touches.1;
-        for (mib, expected) in limits {
-            let most = (mib << 8) / kept;
-            let recent = Recent { last: vec![0; pages], order: BTreeMap::new() };
-            let recent = misses(&touches, most, recent);
-            let chance = SecondChance { came: vec![None; pages], queue: VecDeque::new() };
-            let chance = misses(&touches, most, chance);
-            let best = misses(&touches, most, Optimum::new(&touches));
-            let policy = || Policy::new(pages, most, 32 / kept);
-            let (faults, marks) = (policy(), Marks::new(policy()));
-            let found = [misses(&touches, most, faults), misses(&touches, most, marks)];
-            let all = [recent, chance, best, found[0], found[1]];
-            let [r, c, b, p, m] = all.map(|missed| missed * kept / 1000);
-            println!("{name:12} {mib:28} {r:7} {c:7} {b:7} {p:7} {m:10}");
-            assert!(all.iter().all(|missed| best <= *missed), "no rule is better than the optimum");
-            assert_eq!(found, expected, "{name}, {mib} MiB");
         }
     }
 }

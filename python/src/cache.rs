@@ -136,7 +136,7 @@ impl Cache {
 
 /// The bytes of an object with the buffer protocol, whatever their type and strides; a copy, unless
 /// nobody can write to them.
-pub(crate) fn copied<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+fn copied<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(bytes.clone());
     }

@@ -3,7 +3,6 @@
 
 mod block;
 mod cache;
-mod compare;
 mod forked;
 mod memory;
 mod numpy;
@@ -17,8 +16,6 @@ fn _zfold(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Pin>()?;
     module.add_class::<cache::Cache>()?;
     module.add_class::<numpy::Placement>()?;
-    module.add_function(wrap_pyfunction!(compare::compare, module)?)?;
     module.add("ForkedError", module.py().get_type::<forked::ForkedError>())?;
-    module.add("codecs", compare::codecs())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

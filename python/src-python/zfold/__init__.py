@@ -9,23 +9,19 @@
 >>> mem.stats()["resident_bytes"] <= 64 << 20
 True
 
-`Memory` makes arrays, `Cache` keeps bytes by key, `Disk` serves a block device, `compare` says what
-data would take.
+`Memory` makes arrays, `Cache` keeps bytes by key, `Disk` serves a block device.
 """
 
 from ._arrays import Memory, SystemCallWarning
 from ._cache import Cache
-from ._compare import Comparison, compare
 from ._disk import Disk
 from ._zfold import ForkedError, __version__
 
 __all__ = [
     "Cache",
-    "Comparison",
     "Disk",
     "ForkedError",
     "Memory",
     "SystemCallWarning",
     "__version__",
-    "compare",
 ]

@@ -42,7 +42,7 @@ class Memory:
 
     resident     the most that may be uncompressed, as int or text; at least 256 KiB. None: 2 GiB, or
                  half of `limit`
-    codec        "lz4", "page" (denser), "zstd:3" ...; see `zfold.compare`
+    codec        "lz4", "page" (denser), "zstd:3" ...; `zfold compare --file` says what each makes of data
     store_limit  the most that compressed pages may take; None: no limit. When it is hit and room is
                  needed, they go to `backing`, or the process ends.
     backing      path of a file for pages that the store has no room for; needs `store_limit` and

@@ -1,4 +1,4 @@
-"""The cache as a mapping, and comparisons."""
+"""The cache as a mapping."""
 
 import threading
 from collections.abc import MutableMapping
@@ -165,19 +165,3 @@ def test_threads_share_a_cache():
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert cache.stats()["hits_total"] > 1000
-
-
-def test_a_comparison_is_a_table_and_a_dict():
-    data = np.round(np.random.default_rng(2).normal(0, 1, 100_000), 1)
-    table = zfold.compare(data)
-    assert list(table) == ["lz4", "page", "zstd"]
-    for row in table.values():
-        assert row["bytes"] == 800_000 and row["ratio"] > 1.2
-        assert row["compressed_bytes"] <= row["held_bytes"] and row["store_us"] > 0
-    assert len(repr(table).splitlines()) == 4
-    assert zfold.compare(bytes(1 << 20), "lz4")["lz4"]["same_filled_pages"] == 256
-    assert list(zfold.compare(data.reshape(10, -1).T, codecs=["zstd:3"])) == ["zstd:3"]
-    with pytest.raises(ValueError, match="no bytes"):
-        zfold.compare(b"")
-    with pytest.raises(ValueError, match="zip"):
-        zfold.compare(b"x", "zip")

@@ -1,4 +1,8 @@
 //! Sources of page frames for tests: the heap, and sources that fail or report releases.
+//!
+//! A range of the heap is a block of its own, always usable, that is given back to the allocator
+//! when the range is dropped. A range that is seen has another one behind it, to which all calls
+//! go on. The count of commits that are left is one number that all ranges of a source share.
 
 #![allow(unsafe_code, reason = "memory of its own, as a pool's source must have it")]
 

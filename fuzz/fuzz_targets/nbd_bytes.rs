@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use zfold_disk::nbd::{Export, NbdOptions, NbdServer};
+use zfold_disk::nbd::{NbdOptions, NbdServer};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -26,14 +26,12 @@ static SERVER: LazyLock<Arc<NbdServer>> = LazyLock::new(|| {
     let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     let disk = Disk::new(Arc::new(store.expect("the options are in range")), &options);
     let disk = Arc::new(disk.expect("the size is in range"));
-    let export = |name: &str, read_only| {
-        let export = Export::new(name, Arc::clone(&disk));
-        export.with_description("fuzzed").with_read_only(read_only)
-    };
     let options = NbdOptions::default()
+        .with_name("a")
+        .with_description("fuzzed")
         .with_max_request_bytes(128 << 10)
         .with_handshake_timeout(Duration::from_secs(1));
-    NbdServer::new(vec![export("a", false), export("b", true)], options)
+    NbdServer::new(disk, options)
 });
 
 /// Client flags and the options that lead to the transmission with all that can be agreed on.

@@ -61,7 +61,7 @@ fn typed() -> Result<ExitCode, Failure> {
         }
     };
     match args.command {
-        Command::Disk(args) => return disk::run(&args),
+        Command::Disk(args) => return disk::run(*args),
         Command::Run(args) => return run::run(&args),
         Command::Attach(args) => return run::attach(&args),
         Command::Guest(args) => return guest::run(&args),

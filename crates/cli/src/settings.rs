@@ -2,7 +2,6 @@
 //! zswap's names where they have one.
 //!
 //! All else about a knob comes from its row: `zfold ctl` sets, gets, documents and completes them.
-//! Ranges and defaults of flags are here, too.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -19,8 +18,6 @@ pub(crate) const STORE_LIMIT_MIN: u64 = 1 << 20;
 const ACCEPT_PERCENT: RangeInclusive<i64> = 0..=100;
 /// Range of the pages that are written back at a time.
 const WRITEBACK_BATCH: RangeInclusive<i64> = 1..=1024;
-/// Range of the number of NBD connections.
-pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=65536;
 
 /// The knobs of a device as they are.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zfold_disk::nbd::{Export, Listener, NbdOptions, NbdServer};
+use zfold_disk::nbd::{Listener, NbdOptions, NbdServer};
 use zfold_disk::{Disk, DiskOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Arc::new(Store::open(&StoreOptions::new(size / 4096, CodecKind::Lz4.into()))?);
     let disk = Arc::new(Disk::new(store, &DiskOptions::new(size))?);
     disk.write(0, "hello from the program\n".repeat(100_000).as_bytes())?;
-    let server = NbdServer::new(vec![Export::new("", Arc::clone(&disk))], NbdOptions::default());
+    let server = NbdServer::new(Arc::clone(&disk), NbdOptions::default());
     let listener = Listener::bind(&"tcp:127.0.0.1:0".parse()?)?;
     println!("a disk of 1 GiB: nbdcopy {} - | head", listener.uri(false));
     server.serve(listener)?;

@@ -21,8 +21,7 @@
 //! protocol and knows only the device.
 //!
 //! # Features
-//! `nbd`, `nbd-tls`, `fuse` and `vhost-user` are frontends, all on by default; `ublk` is off,
-//! because its library needs libclang to build.
+//! `nbd`, `nbd-tls`, `fuse` and `vhost-user` are frontends, all on by default.
 
 #![deny(unsafe_code)]
 
@@ -37,8 +36,6 @@ pub use error::{IoError, OpenError};
 pub use frontends::fuse;
 #[cfg(feature = "nbd")]
 pub use frontends::nbd;
-#[cfg(feature = "ublk")]
-pub use frontends::ublk;
 #[cfg(feature = "vhost-user")]
 pub use frontends::vhost_user;
 pub use stats::{DiskStats, table};

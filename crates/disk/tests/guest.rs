@@ -67,25 +67,3 @@ fn a_guest_keeps_a_file_system_on_vhost_user() {
     assert_eq!(disk.store().len(), 0, "the guest discarded everything");
     disk.store().check();
 }
-
-#[cfg(feature = "ublk")]
-#[test]
-fn a_guest_serves_itself_a_block_device() {
-    let Some(dir) = guest("initrd") else { return };
-    zfold_testing::needs!(installed(&["cpio"]));
-    // Built with the tests, in a folder beside theirs.
-    let tests = std::env::current_exe().unwrap();
-    let server = tests.parent().unwrap().with_file_name("examples").join("ublk");
-    zfold_testing::needs!(
-        server.exists(),
-        "its server is not built (cargo build --example ublk --features ublk)"
-    );
-    let scratch = tempfile::tempdir().unwrap();
-    let initrd = scratch.path().join("initrd");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/add.sh");
-    common::run(script.to_str().unwrap(), &[dir.as_os_str(), server.as_ref(), initrd.as_ref()])
-        .unwrap();
-    let printed = boot(&dir, initrd.to_str().unwrap(), "ublk", &[]);
-    assert!(printed.contains("GUEST-OK"), "{printed}");
-    assert!(printed.contains(" 0 pages left"), "{printed}");
-}

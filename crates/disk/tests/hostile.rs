@@ -18,7 +18,7 @@ use client::{Client, FLUSH, GO, PAGE, TRIM, WRITE, WRITE_ZEROES, bytes, info_req
 use monitor::{Guest, MIB};
 use vhost::VhostBackend;
 use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
-use zfold_disk::nbd::{Address, Export, Listener, NbdOptions, NbdServer};
+use zfold_disk::nbd::{Address, Listener, NbdOptions, NbdServer};
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
 use zfold_testing::wait::PATIENCE;
 use zfold_testing::{Random, wait_until};
@@ -140,7 +140,7 @@ fn eight_clients_lose_nothing_to_hostile_clients_and_guests() {
     let options = NbdOptions::default()
         .with_max_connections(CLIENTS as usize + 4)
         .with_idle_after(Duration::from_secs(3600));
-    let server = NbdServer::new(vec![Export::new("", Arc::clone(&disk))], options);
+    let server = NbdServer::new(Arc::clone(&disk), options);
     server.serve(Listener::bind(&Address::Unix(path.clone())).unwrap()).unwrap();
     let options = VhostUserOptions::default().with_queues(2).with_queue_size(64);
     let frontend = VhostUserFrontend::listen(Arc::clone(&disk), &socket, options).unwrap();

@@ -5,10 +5,12 @@ mod client;
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::*;
 use zfold_disk::nbd::NbdOptions;
+use zfold_disk::{Disk, DiskOptions};
 
 /// States of block status.
 const DATA: u32 = 0;
@@ -164,11 +166,12 @@ fn requests_that_cannot_be_served_name_the_error() {
 }
 
 #[test]
-fn a_read_only_export_refuses_changes() {
+fn a_read_only_disk_refuses_changes() {
     let disk = disk(4);
     disk.write(0, &[5; 100]).unwrap();
-    let read_only = export("", &disk).with_read_only(true);
-    let mut served = Served::new(vec![read_only], NbdOptions::default());
+    let options = DiskOptions::new(4 * PAGE).with_read_only(true);
+    let disk = Arc::new(Disk::new(Arc::clone(disk.store()), &options).unwrap());
+    let mut served = Served::one(&disk);
     let mut client = served.client();
     client.structured();
     assert_eq!(client.go("").1, 0x58f);
@@ -182,7 +185,7 @@ fn a_read_only_export_refuses_changes() {
 fn a_write_beyond_the_limit_is_refused_with_its_payload() {
     let disk = disk(64);
     let options = NbdOptions::default().with_max_request_bytes(64 << 10);
-    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut served = Served::new(&disk, options);
     let mut client = served.ready();
     assert_eq!(client.write(0, 0, &bytes((64 << 10) + 1, 1)), EINVAL);
     assert_eq!(client.read(0, 0, (64 << 10) + 1), Err(EINVAL));
@@ -286,7 +289,7 @@ fn in_pieces() -> NbdOptions {
 #[test]
 fn large_requests_in_pieces_are_like_any_other() {
     let disk = disk(4096);
-    let mut served = Served::new(vec![export("", &disk)], in_pieces());
+    let mut served = Served::new(&disk, in_pieces());
     let mut client = served.ready();
     // Holes in front, in the middle and at the end of what is read.
     for (offset, len) in [(5_000u64, 3 << 20), (4 << 20, 1 << 20), ((6 << 20) + 1, 300_000)] {
@@ -336,7 +339,7 @@ fn clients_that_hold_all_that_is_shared_keep_nobody_waiting() {
     let disk = disk(4096);
     disk.write(0, &bytes(4 << 20, 5)).unwrap();
     let options = NbdOptions::default().with_max_held_bytes(4 << 20);
-    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut served = Served::new(&disk, options);
     // One does not send what it announced, one does not read what it asked for.
     let (mut silent, mut deaf) = (served.ready(), served.ready());
     silent.send(&request(WRITE, 0, 1, 8 << 20, 2 << 20));

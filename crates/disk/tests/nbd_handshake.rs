@@ -12,7 +12,7 @@ use zfold_disk::nbd::NbdOptions;
 #[test]
 fn a_golden_transcript_of_go() {
     let disk = disk(256);
-    let mut served = Served::new(vec![export("golden", &disk)], NbdOptions::default());
+    let mut served = Served::new(&disk, NbdOptions::default().with_name("golden"));
     let mut stream = served.connect();
     let says = |expected: &[u8]| {
         let mut said = vec![0; expected.len()];
@@ -61,31 +61,13 @@ fn export_name_begins_with_and_without_zeroes() {
 }
 
 #[test]
-fn names_find_their_exports() {
-    let (small, large) = (disk(1), disk(2));
-    let exports = vec![export("small", &small), export("large", &large)];
-    let mut served = Served::new(exports, NbdOptions::default());
-    for (name, size) in [("", 1), ("small", 1), ("large", 2)] {
-        assert_eq!(served.client().go(name).0, size * PAGE);
+fn every_name_is_that_of_the_one_export() {
+    let disk = disk(2);
+    let mut served = Served::one(&disk);
+    for name in ["", "one", "any"] {
+        assert_eq!(served.client().go(name).0, 2 * PAGE);
     }
-    let mut client = served.client();
-    for option in [INFO, GO] {
-        let replies = client.option(option, &info_request("none", &[]));
-        assert_eq!(replies[0].0, UNKNOWN);
-        assert_eq!(replies.len(), 1);
-    }
-    client.send_option(EXPORT_NAME, b"none");
-    client.assert_closed();
     served.finish();
-
-    let mut one = Served::new(vec![export("only", &large)], NbdOptions::default());
-    assert_eq!(one.client().go("any").0, 2 * PAGE, "a single export answers to every name");
-    one.finish();
-
-    let mut none = Served::new(vec![], NbdOptions::default());
-    assert_eq!(none.client().option(GO, &info_request("", &[]))[0].0, UNKNOWN);
-    assert_eq!(none.client().option(LIST, &[]), [(ACK, vec![])]);
-    none.finish();
 }
 
 #[test]
@@ -103,14 +85,11 @@ fn info_tells_what_is_asked_for() {
 }
 
 #[test]
-fn list_names_every_export() {
+fn list_names_the_export() {
     let disk = disk(1);
-    let exports = vec![export("a", &disk), export("", &disk)];
-    let mut served = Served::new(exports, NbdOptions::default());
+    let mut served = Served::one(&disk);
     let replies = served.client().option(LIST, &[]);
-    assert_eq!(replies[0], (2, b"\0\0\0\x01athe disk \"a\"".to_vec()));
-    assert_eq!(replies[1], (2, b"\0\0\0\0the disk \"\"".to_vec()));
-    assert_eq!(replies[2], (ACK, vec![]));
+    assert_eq!(replies, [(2, b"\0\0\0\x03onethe disk \"one\"".to_vec()), (ACK, vec![])]);
     assert_eq!(served.client().option(LIST, &[1])[0].0, INVALID);
 }
 
@@ -138,17 +117,6 @@ fn meta_contexts_are_listed_and_set() {
     // A later choice of nothing takes the former one's place.
     assert_eq!(client.option(SET_META_CONTEXT, &queries("", &[])), [(ACK, vec![])]);
     client.go("");
-    assert_eq!(client.simple(BLOCK_STATUS, 0, 0, 4096), EINVAL);
-}
-
-#[test]
-fn a_context_holds_for_its_export_only() {
-    let disk = disk(1);
-    let mut served =
-        Served::new(vec![export("a", &disk), export("b", &disk)], NbdOptions::default());
-    let mut client = served.client();
-    client.structured();
-    client.go("b");
     assert_eq!(client.simple(BLOCK_STATUS, 0, 0, 4096), EINVAL);
 }
 
@@ -216,7 +184,7 @@ fn a_client_that_says_nothing_is_dropped() {
     let disk = disk(1);
     let handshake_timeout = Duration::from_secs(2);
     let options = NbdOptions::default().with_handshake_timeout(handshake_timeout);
-    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut served = Served::new(&disk, options);
     let mut silent = Client { stream: served.connect(), next_cookie: 1 };
     silent.take::<18>();
     silent.assert_closed();
@@ -238,7 +206,7 @@ fn a_client_that_says_nothing_is_dropped() {
 fn a_handshake_has_one_time_for_all_of_it() {
     let disk = disk(1);
     let options = NbdOptions::default().with_handshake_timeout(Duration::from_secs(2));
-    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut served = Served::new(&disk, options);
     // Each option in good time, and always one more; 4096 of them would take 20 seconds.
     let mut client = served.client();
     let unknown = b"IHAVEOPT\0\0\0\x63\0\0\0\0";

@@ -46,7 +46,7 @@ fn a_server_over_both_sockets() {
     let uri = tcp.uri(false);
     let port = uri.strip_prefix("nbd://127.0.0.1:").unwrap().strip_suffix('/').unwrap();
 
-    let server = NbdServer::new(vec![export("", &disk(16))], NbdOptions::default());
+    let server = NbdServer::new(disk(16), NbdOptions::default());
     server.serve(unix).unwrap();
     server.serve(tcp).unwrap();
     let mut one = Client::greet(UnixStream::connect(&path).unwrap());
@@ -139,7 +139,7 @@ fn what_is_inherited_is_found() {
     if std::env::var_os(INHERITS).is_none() {
         return assert!(found.is_empty());
     }
-    let server = NbdServer::new(vec![export("", &disk(1))], NbdOptions::default());
+    let server = NbdServer::new(disk(1), NbdOptions::default());
     assert!(found[0].uri(false).ends_with("/socket"));
     server.serve(found.remove(0)).unwrap();
     assert!(found.is_empty());

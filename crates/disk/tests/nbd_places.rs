@@ -36,7 +36,7 @@ impl Tcp {
         let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".into())).unwrap();
         let uri = listener.uri(false);
         let port = uri.trim_end_matches('/').rsplit_once(':').unwrap().1.parse().unwrap();
-        let server = NbdServer::new(vec![export("", &disk(16))], options);
+        let server = NbdServer::new(disk(16), options);
         server.serve(listener).unwrap();
         Some(Self { server, port })
     }
@@ -65,7 +65,7 @@ fn assert_heard<S: std::io::Read + std::io::Write>(client: &mut Client<S>) {
 
 #[test]
 fn strangers_keep_nobody_out() {
-    let mut served = Served::new(vec![export("", &disk(1))], options(2));
+    let mut served = Served::new(&disk(1), options(2));
     let mut one = served.ready();
     let mut strangers: Vec<_> = (0..HANDSHAKES).map(|_| served.client()).collect();
     let mut two = served.ready();
@@ -81,7 +81,7 @@ fn strangers_keep_nobody_out() {
 
 #[test]
 fn clients_beyond_the_limit_are_told_so_and_may_try_again() {
-    let mut served = Served::new(vec![export("", &disk(1))], options(2));
+    let mut served = Served::new(&disk(1), options(2));
     let (mut first, second) = (served.ready(), served.ready());
     let mut third = served.client();
     let refused = third.option(GO, &info_request("", &[]));
@@ -121,7 +121,7 @@ fn the_client_that_is_idle_longest_gives_way() {
 #[test]
 fn clients_on_this_machine_never_give_way() {
     let options = options(2).with_idle_after(Duration::ZERO);
-    let mut served = Served::new(vec![export("", &disk(1))], options);
+    let mut served = Served::new(&disk(1), options);
     let mut clients = [served.ready(), served.ready()];
     let mut newcomer = served.client();
     assert_eq!(newcomer.option(GO, &info_request("", &[]))[0].0, POLICY);

@@ -261,7 +261,7 @@ impl Request {
 fn huge_requests(count: u64, seed: u64, options: NbdOptions) {
     println!("seed {seed}");
     let disk = disk(HUGE.div_ceil(PAGE));
-    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut served = Served::new(&disk, options);
     let mut client = served.client();
     client.go("");
     let mut sender = Client { stream: client.stream.try_clone().unwrap(), next_cookie: 1 };

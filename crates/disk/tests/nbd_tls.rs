@@ -71,7 +71,7 @@ impl Certificates {
 }
 
 fn served(tls: Tls) -> Served {
-    Served::new(vec![export("", &disk(1024))], NbdOptions::default().with_tls(tls))
+    Served::new(&disk(1024), NbdOptions::default().with_tls(tls))
 }
 
 #[test]

@@ -13,8 +13,6 @@ from . import _sizes
 # told to, or when nobody is left who could tell it.
 _BESIDE = 'printf "%s\\n" "$uri"; read -r _; exit 0'
 
-_OURS = ("run", "config")
-
 
 def command():
     """Returns the path of the command `zfold` that this package brought, or else of that in PATH.
@@ -67,9 +65,8 @@ class Disk:
     """
 
     def __init__(self, size, **options):
-        for name in _OURS:
-            if name in options:
-                raise TypeError(f"Disk() takes no {name!r}: use the command zfold disk for that")
+        if "run" in options:
+            raise TypeError("Disk() takes no 'run': use the command zfold disk for that")
         words = [command(), "disk", f"--size={_sizes.parse(size, 'size')}", *_flags(options), f"--run={_BESIDE}"]
         self._said = tempfile.TemporaryFile()
         # In a session of its own, so that Ctrl-C is this process's alone.

@@ -19,8 +19,8 @@ Examples:
     zfold ctl recompress type=huge max_pages=10000
   Save a snapshot while clients continue:
     zfold ctl save /var/tmp/disk.zfs
-  One of several devices, by the control socket of their process:
-    zfold ctl --control /run/zfold/a/control.sock --disk scratch grow 128GiB
+  One of several disks, by the control socket of its process:
+    zfold ctl --control /run/zfold/a/control.sock grow 128GiB
 
   A run, by its number (zfold ps): at most 1 GiB from now on
     zfold ctl --pid 4711 set limit=1GiB
@@ -40,12 +40,8 @@ pub(crate) struct Target {
 
     /// Number of a run, as zfold ps shows it; a run supports get, set limit=SIZE, set
     /// store-limit=SIZE, set codec=NAME, page-out, pause, resume and stat.
-    #[arg(long, global = true, conflicts_with_all = ["control", "disk"])]
+    #[arg(long, global = true, conflicts_with = "control")]
     pub(crate) pid: Option<u32>,
-
-    /// Name of the device; needed if the server has several.
-    #[arg(long, value_name = "NAME", global = true)]
-    pub(crate) disk: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -23,7 +23,7 @@ pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use demo::DemoArgs;
-pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
+pub(crate) use disk::DiskArgs;
 pub(crate) use guest::{GuestArgs, GuestCommand, GuestServeArgs, GuestTarget, Loss};
 pub(crate) use ps::PsArgs;
 pub(crate) use run::{Limit, ReportFormat, RunArgs};

@@ -14,8 +14,6 @@ pub(crate) enum Use {
     Threads,
     /// `zfold disk --fuse`.
     Fuse,
-    /// `zfold disk --ublk`.
-    Ublk,
     /// A disk on which this system itself swaps or mounts a file system.
     Lock,
     /// A VMM whose guests `zfold guest` restores.
@@ -29,7 +27,6 @@ impl Use {
             Self::Region => "Region",
             Self::Threads => "Region with threads",
             Self::Fuse => "disk --fuse",
-            Self::Ublk => "disk --ublk",
             Self::Lock => "swap or a file system on a disk here",
             Self::Guest => "a VMM with guest",
         }

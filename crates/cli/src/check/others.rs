@@ -29,7 +29,6 @@ pub(super) fn others() -> Vec<Need> {
             "neither CAP_SYS_ADMIN nor fusermount3",
             &["sudo apt-get install fuse3", "docker run --cap-add SYS_ADMIN"],
         ),
-        ublk(),
         of(
             "locked memory",
             Use::Lock,
@@ -87,23 +86,6 @@ fn region() -> Need {
     };
     let found = tried.map(|()| "by the call").map_err(|error| error.to_string());
     Need::new("userfaultfd in a process", &[Use::Region], true, found, remedies)
-}
-
-fn ublk() -> Need {
-    let name = "/dev/ublk-control";
-    match cfg!(feature = "ublk") {
-        true => of(
-            name,
-            Use::Ublk,
-            open(name).is_ok(),
-            "it cannot be opened",
-            &["sudo modprobe ublk_drv", "run zfold disk as root"],
-        ),
-        false => {
-            let why = "this zfold is built without ublk";
-            of("ublk", Use::Ublk, false, why, &["build it with --features ublk"])
-        }
-    }
 }
 
 fn open(path: &str) -> io::Result<File> {

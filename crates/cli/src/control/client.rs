@@ -13,7 +13,7 @@ use super::runtime;
 use crate::args::Target;
 use crate::shared::exit::Failure;
 
-/// Longest reply that is read, in bytes: the statistics of the most devices, and more.
+/// Longest reply that is read, in bytes: more than any has.
 const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// How long a server may have no room for a connection.
@@ -23,7 +23,6 @@ const ROOM: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
-    disk: Option<String>,
     /// The remedy if the server ended before it had answered.
     remedy: &'static str,
 }
@@ -35,7 +34,7 @@ impl Client {
     /// If there is none, or there are several and none was named.
     pub(crate) fn connect(target: &Target) -> Result<Self, Failure> {
         let path = target.control.clone().map_or_else(the_only_server, Ok)?;
-        Self::at(&path, target.disk.clone())
+        Self::at(&path)
     }
 
     /// Connects to the run whose front has this number.
@@ -48,14 +47,14 @@ impl Client {
         let (_, path) = run.ok_or_else(|| {
             Failure::new(format!("no run of this user has the number {pid}: see zfold ps"))
         })?;
-        Self::at(&path, None)
+        Self::at(&path)
     }
 
     /// Connects to the socket at `path`.
     ///
     /// # Errors
     /// No server answers.
-    pub(crate) fn at(path: &Path, disk: Option<String>) -> Result<Self, Failure> {
+    pub(crate) fn at(path: &Path) -> Result<Self, Failure> {
         let stream = connect_within(path, ROOM).map_err(|error| {
             let at = path.display();
             Failure::new(match error.kind() {
@@ -68,7 +67,7 @@ impl Client {
                 }
             })
         })?;
-        Ok(Self { stream: BufReader::new(stream), disk, remedy: "start it again" })
+        Ok(Self { stream: BufReader::new(stream), remedy: "start it again" })
     }
 
     /// Names another remedy where the server ends before it has answered.
@@ -91,7 +90,7 @@ impl Client {
     /// # Errors
     /// The server's, or that it has gone.
     pub(crate) fn ask(&mut self, command: &str, arguments: Vec<String>) -> Result<Value, Failure> {
-        let request = Request { command: command.to_owned(), arguments, disk: self.disk.clone() };
+        let request = Request { command: command.to_owned(), arguments };
         let mut line = serde_json::to_vec(&request).expect("text is JSON");
         line.push(b'\n');
         let remedy = self.remedy;

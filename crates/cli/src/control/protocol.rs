@@ -1,12 +1,12 @@
 //! The control protocol: a request is a line of JSON, and so is its reply.
 //!
 //! ```text
-//!   {"command": "set", "arguments": ["mem_limit=1GiB"], "disk": "a"}
+//!   {"command": "set", "arguments": ["mem_limit=1GiB"]}
 //!   {"ok": true, "result": {"mem_limit": 1073741824, ...}}
-//!   {"ok": false, "error": "no disk 'a' (choices: b, c)"}
+//!   {"ok": false, "error": "disk is read-only"}
 //! ```
 //!
-//! `arguments` and `disk` may be left out. A connection may send any number of requests, one after
+//! `arguments` may be left out. A connection may send any number of requests, one after
 //! the other. The socket's file decides who may connect: its owner only.
 
 use std::time::Duration;
@@ -32,9 +32,6 @@ pub(crate) struct Request {
     /// Its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) arguments: Vec<String>,
-    /// The device; may be left out if there is one only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) disk: Option<String>,
 }
 
 /// A reply, as it is sent.

@@ -15,9 +15,8 @@ use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
 use zfold_store::snapshot::SnapshotError;
 use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions};
 
-use super::label::Label;
-use super::plan::DevicePlan;
-use super::snapshot::SnapshotPlace;
+use super::plan::DiskPlan;
+use super::snapshot::{Label, SnapshotPlace};
 use crate::settings::{Knobs, Setting};
 use crate::shared::backing;
 use crate::shared::exit::{Failure, remark};
@@ -33,7 +32,7 @@ const SHRINKER_INTERVAL: Duration = Duration::from_secs(1);
 /// A device that is served.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) plan: DevicePlan,
+    pub(crate) plan: DiskPlan,
     pub(crate) disk: Arc<Disk>,
     shrinker: Shrinker,
     /// The backing, if it is on other machines.
@@ -47,18 +46,19 @@ impl Device {
     ///
     /// # Errors
     /// What cannot be had, and the remedy.
-    pub(crate) fn new(plan: &DevicePlan) -> Result<Self, Failure> {
-        let DevicePlan { settings, name, .. } = plan;
+    pub(crate) fn new(plan: DiskPlan) -> Result<Self, Failure> {
+        let DiskPlan { args, .. } = &plan;
+        let name = &args.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         // Long zspages: their classes waste less, and a device fills many of each.
-        let pool = PoolOptions::new(plan.allocator)
+        let pool = PoolOptions::new(args.allocator)
             .with_rules(KernelRules { chain: 16, ..KernelRules::default() });
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
-        let (options, far) = store_options(plan)?;
+        let (options, far) = store_options(&plan)?;
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
         let mut tunables = store.tunables();
         let pages = |limit: Size| limit.0.div_ceil(PAGE_LEN);
-        tunables.writeback_limit_pages = settings.writeback_limit.map(pages);
+        tunables.writeback_limit_pages = args.writeback_limit.map(pages);
         store.tune(&tunables).map_err(|error| failure(&error))?;
         if let Some(limit) = options.limit_bytes
             && store.held_bytes() >= limit
@@ -70,7 +70,7 @@ impl Device {
                 format_size(limit),
             )));
         }
-        load(plan, &store)?;
+        load(&plan, &store)?;
         if let Some(place) = &plan.save {
             place.try_save().map_err(|error| {
                 failure(&format_args!(
@@ -78,16 +78,16 @@ impl Device {
                 ))
             })?;
         }
-        let (size, sector, read_only) = (plan.size, plan.sector, settings.read_only);
-        let options = DiskOptions::new(size).with_sector(sector).with_read_only(read_only);
+        let options = DiskOptions::new(plan.size);
+        let options = options.with_sector(args.sector).with_read_only(args.read_only);
         let store = Arc::new(store);
         let disk = Disk::new(Arc::clone(&store), &options).map_err(|error| failure(&error))?;
         let shrinker = ShrinkerOptions::default()
             .with_interval(SHRINKER_INTERVAL)
-            .with_idle_after(settings.idle_after.map(|after| after.0))
+            .with_idle_after(args.idle_after.map(|after| after.0))
             .with_pressure(Some(Box::new(SystemPressure::new()) as _));
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
-        shrinker.enable(settings.shrinker);
+        shrinker.enable(args.shrinker);
         let watch = far.clone().map(|far| {
             let name = name.clone();
             FarWatch::start(far, far_watch::of_a_disk(), move |line| {
@@ -95,7 +95,7 @@ impl Device {
             })
         });
         let watch = watch.transpose().map_err(|error| failure(&error))?;
-        Ok(Self { plan: plan.clone(), disk: Arc::new(disk), shrinker, far, _watch: watch })
+        Ok(Self { plan, disk: Arc::new(disk), shrinker, far, _watch: watch })
     }
 
     /// Returns the store.
@@ -123,7 +123,7 @@ impl Device {
         if knobs.idle_after.is_some() && !self.plan.can_age() {
             return Err(format!(
                 "{} has nowhere to put idle pages: start it with --backing or --recompress",
-                self.plan.name
+                self.plan.args.name
             ));
         }
         self.store().tune(&knobs.store).map_err(|error| error.to_string())?;
@@ -144,7 +144,7 @@ impl Device {
         let mut shown = json!({
             "disksize": self.disk.size(),
             "comp_algorithm": self.plan.codec.to_string(),
-            "recomp_algorithm": list(&self.plan.settings.recompress),
+            "recomp_algorithm": list(&self.plan.args.recompress),
         });
         for (name, value) in self.knobs().shown() {
             shown[name] = value.into();
@@ -160,10 +160,10 @@ impl Device {
         self.disk.grow(size).map_err(|error| match error {
             zfold_disk::OpenError::TooLarge { max, .. } => format!(
                 "{} can grow to {} at most: restart it with a larger --max-size",
-                self.plan.name,
+                self.plan.args.name,
                 format_size(max)
             ),
-            error => format!("{}: {error}", self.plan.name),
+            error => format!("{}: {error}", self.plan.args.name),
         })
     }
 
@@ -189,24 +189,24 @@ impl Device {
                     "; save again when that is mended (zfold ctl save)"
                 }
             };
-            format!("cannot save {} to {place}: {error}{remedy}", self.plan.name)
+            format!("cannot save {} to {place}: {error}{remedy}", self.plan.args.name)
         })
     }
 }
 
 /// Returns the options of the store of a device, and its backing if that is on other machines.
-fn store_options(plan: &DevicePlan) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
-    let settings = &plan.settings;
-    let dictionary = settings.dictionary.as_deref().map(dictionary).transpose()?;
+fn store_options(plan: &DiskPlan) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
+    let args = &plan.args;
+    let dictionary = args.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
     let open = |backing| backing::open(backing, plan.size);
     let opened = plan.backing.as_ref().map(open).transpose()?;
     let (backing, far) = opened.map(|opened| (opened.options, opened.far)).unzip();
     let mut options = StoreOptions::new(plan.max_size.div_ceil(PAGE_LEN), plan.codec);
-    options.recompression = settings.recompress.iter().map(choice).collect();
+    options.recompression = args.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;
-    options.deduplicate = settings.dedup;
-    options.limit_bytes = settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0);
+    options.deduplicate = args.dedup;
+    options.limit_bytes = args.limit.map(|limit| limit.0).filter(|limit| *limit > 0);
     options.backing = backing;
     Ok((options, far.flatten()))
 }
@@ -229,8 +229,8 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
 }
 
 /// Fills the store from the snapshot that the plan names.
-fn load(plan: &DevicePlan, store: &Store) -> Result<(), Failure> {
-    let (name, size, Some(place)) = (&plan.name, plan.size, &plan.load) else { return Ok(()) };
+fn load(plan: &DiskPlan, store: &Store) -> Result<(), Failure> {
+    let (name, size, Some(place)) = (&plan.args.name, plan.size, &plan.load) else { return Ok(()) };
     let failure = |error: &dyn std::fmt::Display| place.not_loaded(name, error);
     if plan.load == plan.save && !place.exists().map_err(|error| failure(&error))? {
         remark(&format!("{name} starts empty: {place} does not exist yet"));

@@ -1,24 +1,22 @@
-//! `zfold disk`: from arguments to devices that are served, until the server is ended.
+//! `zfold disk`: from arguments to a device that is served, until the server is ended.
 //!
 //! ```text
-//!   flags, file -> DiskPlan -> Device (store, disk) -> Frontends (NBD, FUSE, vhost-user, ublk)
+//!   arguments -> DiskPlan -> Device (store, disk) -> Frontends (NBD, FUSE, vhost-user)
 //!                              ^                     |
 //!      control socket, metrics -+--- Server ---------+      signals, --run -> Event -> main thread
 //! ```
 //!
 //! - R1: everything that can be refused is refused before the first address is printed.
 //! - R2: the main thread does nothing but wait for events; what is served does not wait for it.
-//! - R3: at the end the frontends are closed, and then the devices, before a snapshot is written,
+//! - R3: at the end the frontends are closed, and then the device, before a snapshot is written,
 //!   so it holds every acknowledged write, even those of a program that has a file open that cannot
 //!   be closed.
 
 mod command;
-mod config;
 pub(crate) mod ctl;
 mod device;
 pub(crate) mod figures;
 mod frontends;
-mod label;
 mod metrics;
 mod plan;
 pub(crate) mod report;
@@ -51,22 +49,23 @@ use server::{Event, Server, Shared};
 /// How long clients have to finish at the end.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Serves the requested devices until a signal, a command or the end of `--run`.
-pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
+/// Serves the requested device until a signal, a command or the end of `--run`.
+pub(crate) fn run(args: DiskArgs) -> Result<ExitCode, Failure> {
     keep_memory();
     let plan = DiskPlan::new(args)?;
     let (events, happened) = mpsc::channel();
     watch_signals(events.clone()).map_err(|error| system("watch signals", &error))?;
-    let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
+    let runner = plan.args.run.clone().map(|command| Runner::new(command, events.clone()));
     let runner = runner.transpose().map_err(|error| system("start a thread", &error))?;
-    if !plan.server.no_mlock {
-        protect::protect(plan.serves_this_system());
+    if !plan.args.no_mlock {
+        // For attaching one by NBD, docs/use/disk.md names the risk.
+        protect::protect(plan.args.fuse.is_some());
     }
     runtime::sweep();
-    let side_services = bind_side_services(&plan)?;
-    let devices = plan.devices.iter().map(Device::new).collect::<Result<Vec<_>, _>>()?;
-    let frontends = Frontends::open(&plan, &devices)?;
-    let server = Arc::new(Server { devices, frontends, started: Instant::now() });
+    let side_services = bind_side_services(&plan.args)?;
+    let device = Device::new(plan)?;
+    let frontends = Frontends::open(&device)?;
+    let server = Arc::new(Server { device, frontends, started: Instant::now() });
     let (status, services) = match open_side_services(&server, side_services, events) {
         Ok(services) => (serve(&server, runner, &happened), services),
         Err(failure) => (Err(failure), Vec::new()),
@@ -74,11 +73,13 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     notify::tell("STOPPING=1");
     server.frontends.close(DRAIN);
     drop(services);
-    server.devices.iter().for_each(|device| device.disk.close());
-    let saved = save(&server);
-    // Pages on other machines can no longer be used.
-    server.devices.iter().filter_map(|device| device.far.as_ref()).for_each(|far| far.close());
-    saved?;
+    server.device.disk.close();
+    let saved = server.device.save();
+    if let Some(far) = &server.device.far {
+        // Its pages can no longer be used.
+        far.close();
+    }
+    saved.map_err(Failure::new)?;
     status.map(ExitCode::from)
 }
 
@@ -90,7 +91,7 @@ fn serve(
 ) -> Result<u8, Failure> {
     match &runner {
         Some(runner) => runner.start(server),
-        None => exit::write_data(addresses(server).as_bytes())?,
+        None => exit::write_data((server.frontends.addresses().join("\n") + "\n").as_bytes())?,
     }
     notify::tell("READY=1");
     if let Ok(Event::Ended(status)) = happened.recv() {
@@ -104,41 +105,20 @@ fn serve(
     }
 }
 
-/// Returns a line for each address; with several devices, the name of its device follows.
-fn addresses(server: &Server) -> String {
-    let several = server.devices.len() > 1;
-    let mut lines = String::new();
-    for device in &server.devices {
-        let name = &device.plan.name;
-        for address in server.frontends.addresses(name) {
-            let of = if several { format!("  {name}") } else { String::new() };
-            lines.push_str(&format!("{address}{of}\n"));
-        }
-    }
-    lines
-}
-
-/// Writes the requested snapshots: all that can be written.
-fn save(server: &Server) -> Result<(), Failure> {
-    let failed: Vec<_> = server.devices.iter().filter_map(|device| device.save().err()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("; "))) }
-}
-
 /// The sockets of control and metrics.
 struct SideServices {
     control: Listener,
     metrics: Option<Listener>,
 }
 
-fn bind_side_services(plan: &DiskPlan) -> Result<SideServices, Failure> {
+fn bind_side_services(args: &DiskArgs) -> Result<SideServices, Failure> {
     let bind = |what: &str, address: &Address| {
         let bound = Listener::bind(address);
         bound.map_err(|error| Failure::new(format!("{what}: {error}")))
     };
-    let control = plan.server.control.clone().map_or_else(runtime::control_path, Ok)?;
+    let control = args.control.clone().map_or_else(runtime::control_path, Ok)?;
     let control = bind("control socket", &Address::Unix(control))?;
-    let metrics =
-        plan.server.metrics.as_ref().map(|address| bind("metrics", address)).transpose()?;
+    let metrics = args.metrics.as_ref().map(|address| bind("metrics", address)).transpose()?;
     Ok(SideServices { control, metrics })
 }
 
@@ -160,8 +140,7 @@ fn open_side_services(
     if let Some(listener) = sockets.metrics {
         let shared = Arc::clone(server);
         let metrics = Service::start(listener.into_parts(), TERMS, move |stream| {
-            let report = || shared.report(None).expect("all devices exist");
-            answer(stream, &|| metrics::text(&report()));
+            answer(stream, &|| metrics::text(&shared.report()));
         });
         services.push(metrics.map_err(failed)?);
     }

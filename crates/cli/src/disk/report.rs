@@ -20,9 +20,10 @@ pub(crate) struct Report {
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) uptime_seconds: u64,
-    /// The NBD frontend, for all devices together.
+    /// The NBD frontend.
     #[serde(with = "in_state")]
     pub(crate) nbd: NbdStats,
+    /// The device.
     pub(crate) disks: Vec<DiskReport>,
 }
 
@@ -61,12 +62,12 @@ impl DiskReport {
     pub(crate) fn of(device: &Device, addresses: Vec<String>) -> Self {
         let held = DiskFigures::of(device);
         Self {
-            name: device.plan.name.clone(),
+            name: device.plan.args.name.clone(),
             sector_bytes: device.disk.sector().bytes(),
             page_bytes: PAGE_LEN,
-            read_only: device.plan.settings.read_only,
+            read_only: device.plan.args.read_only,
             codec: device.plan.codec.to_string(),
-            allocator: device.plan.allocator.to_string(),
+            allocator: device.plan.args.allocator.to_string(),
             addresses,
             ratio: held.ratio(),
             held,

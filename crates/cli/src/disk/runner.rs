@@ -1,4 +1,4 @@
-//! `--run`: a command that lives while the devices are served.
+//! `--run`: a command that lives while the device is served.
 //!
 //! It is started from a thread of its own, made before the process marks itself as an I/O
 //! flusher, because a command would inherit that mark.
@@ -57,7 +57,7 @@ impl Runner {
         Ok(Self { start, child })
     }
 
-    /// Starts the command, with the addresses of the first device in its environment.
+    /// Starts the command, with the addresses of the device in its environment.
     pub(super) fn start(&self, server: &Server) {
         // The thread waits for exactly this.
         let _ = self.start.send(environment(server));
@@ -105,17 +105,16 @@ fn status_of(status: ExitStatus) -> u8 {
 }
 
 fn environment(server: &Server) -> Environment {
-    let device = &server.devices[0];
-    let addresses = server.frontends.addresses(&device.plan.name);
-    let mut environment = vec![("size", device.disk.size().to_string())];
-    if let Some(uri) = addresses.iter().find(|address| address.starts_with("nbd")) {
+    let mut environment = vec![("size", server.device.disk.size().to_string())];
+    let mut addresses = server.frontends.addresses().iter();
+    if let Some(uri) = addresses.find(|address| address.starts_with("nbd")) {
         environment.push(("uri", uri.clone()));
     }
     if let Some(path) = server.frontends.unix() {
         environment.push(("unixsocket", path.to_owned()));
         environment.push(("nbd", format!("nbd:unix:{path}")));
     }
-    if let Some(path) = &device.plan.settings.fuse {
+    if let Some(path) = &server.device.plan.args.fuse {
         environment.push(("fuse", path.display().to_string()));
     }
     environment

@@ -28,7 +28,7 @@ pub(crate) enum Event {
 /// A server at work, shared by the threads that answer.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) devices: Vec<Device>,
+    pub(crate) device: Device,
     pub(crate) frontends: Frontends,
     pub(crate) started: Instant,
 }
@@ -39,67 +39,35 @@ impl Server {
     /// # Errors
     /// Why it was not carried out, in a line.
     pub(crate) fn answer(&self, request: Request) -> Result<(Value, bool), String> {
-        let Request { command, arguments, disk } = request;
-        match ControlCommand::parse(&command, &arguments)? {
+        match ControlCommand::parse(&request.command, &request.arguments)? {
             ControlCommand::Shutdown => Ok((json!({ "stopping": true }), true)),
-            command => self.execute(disk.as_deref(), command).map(|found| (found, false)),
+            command => self.execute(command).map(|found| (found, false)),
         }
     }
 
-    /// Carries out a command on the device of that name, or on the only one.
-    ///
-    /// # Errors
-    /// Why it was not carried out, in a line.
-    fn execute(&self, name: Option<&str>, command: ControlCommand) -> Result<Value, String> {
-        match command {
-            ControlCommand::Stat => {
-                let report = self.report(name)?;
-                Ok(serde_json::to_value(report).expect("numbers and text are JSON"))
-            }
-            command => self.on_device(self.device(name)?, command),
-        }
-    }
-
-    /// Returns the statistics of the device of that name, or of all.
-    ///
-    /// # Errors
-    /// If there is no such device.
-    pub(crate) fn report(&self, name: Option<&str>) -> Result<Report, String> {
-        let devices = match name {
-            Some(_) => vec![self.device(name)?],
-            None => self.devices.iter().collect(),
-        };
-        let disks = devices
-            .into_iter()
-            .map(|device| DiskReport::of(device, self.frontends.addresses(&device.plan.name)));
-        Ok(Report {
+    /// Returns the statistics.
+    pub(crate) fn report(&self) -> Report {
+        Report {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             nbd: self.frontends.nbd_stats(),
-            disks: disks.collect(),
-        })
-    }
-
-    fn device(&self, name: Option<&str>) -> Result<&Device, String> {
-        let names = || {
-            let names: Vec<_> = self.devices.iter().map(|device| &*device.plan.name).collect();
-            names.join(", ")
-        };
-        match (name, &self.devices[..]) {
-            (None, [device]) => Ok(device),
-            (None, _) => Err(format!("name the disk with --disk (choices: {})", names())),
-            (Some(name), devices) => {
-                let found = devices.iter().find(|device| device.plan.name == name);
-                found.ok_or_else(|| format!("no disk '{name}' (choices: {})", names()))
-            }
+            disks: vec![DiskReport::of(&self.device, self.frontends.addresses().to_vec())],
         }
     }
 
-    fn on_device(&self, device: &Device, command: ControlCommand) -> Result<Value, String> {
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// Why it was not carried out, in a line.
+    fn execute(&self, command: ControlCommand) -> Result<Value, String> {
+        let device = &self.device;
         let store = device.store();
         match command {
+            ControlCommand::Stat => {
+                Ok(serde_json::to_value(self.report()).expect("numbers and text are JSON"))
+            }
             ControlCommand::Get => Ok(device.settings()),
             ControlCommand::Set(settings) => {
                 device.set(&settings)?;
@@ -127,15 +95,15 @@ impl Server {
                 Ok(json!({ "size_bytes": device.disk.size() }))
             }
             ControlCommand::Reset => reset(device),
-            ControlCommand::Stat | ControlCommand::Shutdown => unreachable!("not of one device"),
+            ControlCommand::Shutdown => unreachable!("the caller's"),
         }
     }
 }
 
 /// Drops all contents of a device that no client uses; clients that connect meanwhile wait.
 fn reset(device: &Device) -> Result<Value, String> {
-    let name = &device.plan.name;
-    if device.plan.settings.read_only {
+    let name = &device.plan.args.name;
+    if device.plan.args.read_only {
         return Err(format!("{name} is read-only"));
     }
     let _claim = device.disk.claim().map_err(|users| {
@@ -155,7 +123,7 @@ fn absolute(path: &Path) -> Result<&Path, String> {
 
 /// Returns what to compress again, with the codec's place in the device's list.
 fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, String> {
-    let codecs = &device.plan.settings.recompress;
+    let codecs = &device.plan.args.recompress;
     let priority = match how.with {
         With::Priority(priority) => priority,
         With::Codec(name) => {
@@ -163,7 +131,7 @@ fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, Str
                 codec.to_string() == name || codec.kind().name() == name
             };
             let place = codecs.iter().position(is).ok_or_else(|| {
-                format!("{} does not recompress with '{name}' (see get)", device.plan.name)
+                format!("{} does not recompress with '{name}' (see get)", device.plan.args.name)
             })?;
             place as u8 + 1
         }
@@ -177,7 +145,7 @@ fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, Str
 /// Trains a dictionary on the contents of a device and writes it to a file.
 fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> {
     let trained = device.store().train_dictionary(max_len);
-    let dictionary = trained.map_err(|error| format!("{}: {error}", device.plan.name))?;
+    let dictionary = trained.map_err(|error| format!("{}: {error}", device.plan.args.name))?;
     let bytes = dictionary.bytes();
     // It contains parts of the pages on which it was trained.
     files::replace(path, Readers::Owner, |out| out.write_all(bytes))

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zfold_far::place::Place;
 use zfold_far::{Object, object};
@@ -11,9 +12,15 @@ use zfold_store::Store;
 use zfold_store::files;
 use zfold_store::snapshot::{self, SnapshotError, SnapshotReport};
 
-use super::label::Label;
 use crate::shared::exit::Failure;
 use crate::shared::far;
+
+/// A snapshot's description of its device.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Label {
+    /// Size in bytes.
+    pub(super) size: u64,
+}
 
 /// Where a snapshot is kept. It need not be there yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +44,6 @@ impl SnapshotPlace {
         let usable = object(&place).map(drop);
         usable.map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
         Ok(Self::Object(place))
-    }
-
-    /// Returns its name as that of a file, which distinguishes it from other places.
-    pub(crate) fn name(&self) -> PathBuf {
-        match self {
-            Self::File(path) => path.clone(),
-            Self::Object(place) => place.to_string().into(),
-        }
     }
 
     /// Returns whether it is known to be missing, without asking other machines.

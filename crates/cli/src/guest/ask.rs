@@ -156,5 +156,5 @@ fn client(server: &GuestTarget) -> Result<Client, Failure> {
         None => the_only_one(runtime::live_guests()?, "guest server", "zfold guest serve")?,
     };
     // Another one may have taken over, and have what this one was asked for, or not.
-    Ok(Client::at(&path, None)?.with_remedy(REMEDY))
+    Ok(Client::at(&path)?.with_remedy(REMEDY))
 }

@@ -72,14 +72,6 @@ impl Target {
             None => Ok(Self::File(path.to_owned())),
         }
     }
-
-    /// Returns the file or device, if it is one.
-    pub(crate) fn path(&self) -> Option<&PathBuf> {
-        match self {
-            Self::File(path) => Some(path),
-            Self::Far(_) => None,
-        }
-    }
 }
 
 /// Opens what `plan` names. It gets `size` bytes for pages unless it is a file that has a length,

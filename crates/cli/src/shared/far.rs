@@ -19,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// s to find that a master is gone.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Reads a place that stands behind `flag` on the command line or in the configuration file.
+/// Reads a place that stands behind `flag`.
 ///
 /// # Errors
 /// It is none, or has a password where all users can see it; status 2.

@@ -45,11 +45,6 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().or_else(|| credential(&credentials()?, name))
 }
 
-/// Returns whether systemd has put a file there for this process alone, whatever its mode.
-pub(crate) fn is_credential(path: &Path) -> bool {
-    credentials().is_some_and(|folder| path.parent() == Some(&folder))
-}
-
 fn credentials() -> Option<PathBuf> {
     env::var_os("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }

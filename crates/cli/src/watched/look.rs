@@ -100,7 +100,7 @@ fn ask_all<T: DeserializeOwned + Send>(sockets: &[PathBuf]) -> Vec<Answer<T>> {
 }
 
 fn ask<T: DeserializeOwned>(socket: &Path) -> Option<Answer<T>> {
-    let client = Client::at(socket, None).ok()?;
+    let client = Client::at(socket).ok()?;
     let found = client.with_patience(PATIENCE).ok()?.ask("stat", Vec::new()).ok()?;
     let what = serde_json::from_value(found).ok()?;
     Some(Answer { at: Instant::now(), what })

@@ -5,7 +5,6 @@ mod common;
 #[path = "../common/faulty.rs"]
 mod faulty;
 
-mod config;
 mod control;
 mod faults;
 mod lifetime;

@@ -27,7 +27,7 @@ fn arguments_that_do_not_go_together_are_wrong_usage() {
     disk(&["--size", "64"], &["multiple of 4096"]);
     disk(&["--size", "-1GiB"], &["below 0"]);
     disk(&["--size", "1GiB", "--limit", "5"], &["--limit 5 bytes is too small", "1MiB or more"]);
-    disk(&["--size", "1GiB", "--force"], &["give --backing FILE"]);
+    disk(&["--size", "1GiB", "--force"], &["--backing"]);
     disk(&["--size", "0GiB"], &["positive multiple"]);
     disk(&["--size", "1KiB"], &["multiple of 4096"]);
     disk(&["--size", "1GiB", "--sector", "1024"], &["512, 4096"]);
@@ -36,20 +36,17 @@ fn arguments_that_do_not_go_together_are_wrong_usage() {
     disk(&["--size", "1GiB", "--recompress", "lz4,lz4,lz4,lz4"], &["at most 3"]);
     disk(&["--size", "1GiB", "--nbd", "/run/a"], &["unix:PATH"]);
     disk(&["--size", "1GiB", "--name", ""], &["1 to 255 bytes"]);
-    disk(&["--size", "1GiB", "--writeback-limit", "1GiB"], &["give --backing FILE"]);
+    disk(&["--size", "1GiB", "--writeback-limit", "1GiB"], &["--backing"]);
     disk(&["--size", "1GiB", "--idle-after", "10min"], &["--backing or --recompress"]);
     disk(&["--size", "1GiB", "--idle-after", "10"], &["a duration is"]);
-    disk(&["--size", "1GiB", "--tls-required"], &["--tls-cert and --tls-key"]);
-    disk(&["--size", "1GiB", "--tls-cert", "c"], &["--tls-cert and --tls-key"]);
+    disk(&["--size", "1GiB", "--tls-required"], &["--tls-cert"]);
+    disk(&["--size", "1GiB", "--tls-cert", "c"], &["--tls-key"]);
     disk(&["--size", "1GiB", "--max-connections", "0"], &["1..=65536"]);
     assert_refused(&["ctl", "set", "limit=1"], 2, &["no knob 'limit'", "mem_limit"]);
     assert_refused(&["ctl", "writeback", "type=cold"], 2, &["no type 'cold'"]);
     assert_refused(&["ctl", "grow", "64GB"], 2, &["a size is"]);
     assert_refused(&["ctl", "set", "mem_limit=5"], 2, &["1MiB or more"]);
     assert_refused(&["ctl"], 2, &["'zfold ctl' requires a subcommand", "writeback"]);
-    if !cfg!(feature = "ublk") {
-        disk(&["--size", "1GiB", "--ublk"], &["built without ublk"]);
-    }
     assert_refused(&["disk", "--load", "/no/such.zfs"], 1, &["/no/such.zfs", "no such file"]);
     assert_refused(&["stat", "--watch", "0"], 2, &["1..=86400"]);
 }
@@ -65,7 +62,6 @@ fn files_that_cannot_be_used_are_failures() {
         let line = [&["disk", "--no-mlock", "--size", "1MiB"], arguments].concat();
         assert_line(&zfold(runtime.path(), &line).output().expect("it starts"), 1, parts);
     };
-    refused(&["--config", text(&absent)], &["no/such", "readable TOML"]);
     refused(&["--dictionary", text(&absent)], &["no/such", "zfold ctl train"]);
     refused(&["--dictionary", text(&empty)], &["empty", "zfold ctl train"]);
     refused(&["--load", text(&empty)], &["empty", "cannot load"]);
@@ -85,7 +81,7 @@ fn files_that_cannot_be_used_are_failures() {
         refused(&backing(text(&path("link"))), &["symbolic link"]);
     }
     assert_eq!(fs::read_to_string(&planted).expect("text"), MARK);
-    for flag in ["--load", "--config", "--dictionary"] {
+    for flag in ["--load", "--dictionary"] {
         refused(&[flag, text(&planted)], &["everybody may write to it"]);
     }
     let socket = format!("unix:{}", absent.display());
@@ -102,8 +98,7 @@ fn a_fifo_is_refused_and_not_waited_for() {
     mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a FIFO");
     let fifo = text(&fifo);
     for flags in [
-        &["--config", fifo][..],
-        &["--load", fifo],
+        &["--load", fifo][..],
         &["--dictionary", fifo],
         &["--backing", fifo],
         &["--tls-cert", fifo, "--tls-key", fifo],
@@ -111,35 +106,5 @@ fn a_fifo_is_refused_and_not_waited_for() {
         let line = [&["disk", "--no-mlock", "--size", "1MiB"], flags].concat();
         let output = zfold(runtime.path(), &line).output().expect("it starts");
         assert_line(&output, 1, &["fifo", "name"]);
-    }
-}
-
-#[test]
-fn a_configuration_that_is_wrong_is_told_with_its_line() {
-    let runtime = tempdir().expect("a directory");
-    let file = runtime.path().join("zfold.toml");
-    let cases = [
-        (
-            "[[disk]]\nsize = '1MiB'\nlimt = '1MiB'\n",
-            ":3: unknown key 'limt'; did you mean 'limit'",
-        ),
-        ("[[disk]]\nsize = 1\n", ":2: "),
-        ("[[disk]]\nname = 'a'\n", "a has no size"),
-        ("[[disk]]\nsize='1MiB'\n[[disk]]\nsize='1MiB'\n", "each needs a name"),
-        (
-            "[[disk]]\nname='a'\nsize='1MiB'\n[[disk]]\nname='a'\nsize='1MiB'\n",
-            "two disks are named 'a'",
-        ),
-        (
-            "[[disk]]\nname='a'\nsize='1MiB'\nsave='x'\n\
-             [[disk]]\nname='b'\nsize='1MiB'\nsave='x'\n",
-            "both name x",
-        ),
-        ("[[disk]]\nsize='1MiB'\nsector = 1000\n", "512 or 4096"),
-        ("max-connections = 0\n[[disk]]\nsize='1MiB'\n", "1 to 65536"),
-    ];
-    for (content, told) in cases {
-        fs::write(&file, content).expect("written");
-        assert_refused(&["disk", "--config", text(&file)], 2, &[told]);
     }
 }

@@ -43,15 +43,8 @@ const STAND_INS: [(&str, &str); 17] = [
 const FILES: [&str; 5] = ["image.raw", "vm.qcow2", "sqlite3.c", "data.bin", "workers.js"];
 
 /// A disk as in the examples of `zfold ctl`: it can grow, write back and recompress.
-const DISK: &str = "\
-[[disk]]
-name = 'scratch'
-size = '1GiB'
-max-size = '1TiB'
-limit = '64MiB'
-backing = 'stage.cold'
-recompress = ['zstd:9']
-";
+const DISK: &str = "exec zfold disk --size 1GiB --max-size 1TiB --limit 64MiB \
+                    --backing stage.cold --recompress zstd:9";
 
 /// What a disk's client does all the time.
 const CLIENT: &str = "while :; do sleep 1; done";
@@ -70,7 +63,7 @@ impl Stage {
     pub(crate) fn set() -> Self {
         let folder = tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        for name in ["programs", "run", "venv/bin", "src/linux", "fpath", "etc", "guests"] {
+        for name in ["programs", "run", "venv/bin", "src/linux", "fpath", "guests"] {
             fs::create_dir_all(at(name)).expect("a folder");
         }
         for name in [".config/fish/completions", "snapshots"] {
@@ -92,27 +85,17 @@ impl Stage {
             fs::write(at(name), b"something to compress ".repeat(5000)).expect("written");
         }
         certificates(folder.path());
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/zfold.toml");
-        let example = fs::read_to_string(example).expect("an example");
-        let example = ["/run/zfold/", "/var/lib/zfold/"].iter().fold(example, |text, path| {
-            text.replace(path, &format!("{}/etc/", folder.path().display()))
-        });
-        fs::create_dir_all(at("etc/disk")).expect("a folder");
-        fs::write(at("zfold.toml"), example).expect("written");
-        fs::write(at("stage.toml"), DISK).expect("written");
         for (name, byte) in [("web", 1), ("web-2", 2), ("db", 3)] {
             fs::write(at("snapshots").join(name).with_extension("mem"), [byte; 64 << 10])
                 .expect("written");
         }
-        let (disk, uri) =
-            Group::ready(&mut shell(folder.path(), "exec zfold disk --config stage.toml"));
+        let (disk, uri) = Group::ready(&mut shell(folder.path(), DISK));
         let line = format!("exec zfold run --limit 64MiB -- sh -c 'echo ready; {CLIENT}'");
         let (run, said) = Group::ready(&mut shell(folder.path(), &line));
         let run = (said == "ready").then_some(run);
         if run.is_none() {
             skip("zfold run does not work here");
         }
-        let uri = uri.split_whitespace().next().expect("an address").to_owned();
         let line = "exec zfold guest serve --image web=snapshots/web.mem";
         let (guests, said) = Group::ready(&mut shell(folder.path(), line));
         assert!(said.starts_with("web "), "'{line}': {said}");
@@ -202,7 +185,6 @@ impl Stage {
             ("/var/tmp/", format!("{folder}/")),
             ("/snapshots/", format!("{folder}/snapshots/")),
             ("/srv/guests", format!("{folder}/guests")),
-            ("/etc/zfold.toml", format!("{folder}/zfold.toml")),
             ("/run/user/1000/", format!("{folder}/")),
             ("/tmp/restore", format!("{folder}/restore")),
             ("/run/disk.img", format!("{folder}/fuse.img")),

@@ -4,7 +4,5 @@
 pub mod fuse;
 #[cfg(feature = "nbd")]
 pub mod nbd;
-#[cfg(feature = "ublk")]
-pub mod ublk;
 #[cfg(feature = "vhost-user")]
 pub mod vhost_user;

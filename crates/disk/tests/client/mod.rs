@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use zfold_disk::nbd::{Export, NbdOptions, NbdServer, NbdStats};
+use zfold_disk::nbd::{NbdOptions, NbdServer, NbdStats};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -34,11 +34,6 @@ pub fn limited_disk(pages: u64, limit_bytes: Option<u64>) -> Arc<Disk> {
     Arc::new(Disk::new(Arc::new(store), &options).unwrap())
 }
 
-pub fn export(name: &str, disk: &Arc<Disk>) -> Export {
-    let description = format!("the disk {name:?}");
-    Export::new(name, Arc::clone(disk)).with_description(description)
-}
-
 /// Bytes that compress, and differ from place to place.
 pub fn bytes(len: usize, salt: u64) -> Vec<u8> {
     (0..len as u64).map(|n| ((n / 5 + salt * 31) % 251 + 1) as u8).collect()
@@ -51,12 +46,13 @@ pub struct Served {
 }
 
 impl Served {
-    pub fn new(exports: Vec<Export>, options: NbdOptions) -> Self {
-        Self { server: NbdServer::new(exports, options), threads: Vec::new() }
+    pub fn new(disk: &Arc<Disk>, options: NbdOptions) -> Self {
+        Self { server: NbdServer::new(Arc::clone(disk), options), threads: Vec::new() }
     }
 
     pub fn one(disk: &Arc<Disk>) -> Self {
-        Self::new(vec![export("one", disk)], NbdOptions::default())
+        let named = NbdOptions::default().with_name("one");
+        Self::new(disk, named.with_description("the disk \"one\""))
     }
 
     /// Returns a connection on which nothing was said yet.

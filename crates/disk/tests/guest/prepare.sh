@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../../../../.ci/lib"
 dir=${ZFOLD_GUEST_DIR:-$here/../../../../target/guest}
 # Where the modules that ./init loads, and those they need, lie.
-parts="drivers/block/ublk* drivers/block/virtio* drivers/virtio fs/ext4 fs/jbd2 fs/mbcache* lib crypto
+parts="drivers/block/virtio* drivers/virtio fs/ext4 fs/jbd2 fs/mbcache* lib crypto
     arch/x86/crypto"
 
 mkdir -p "$dir"

@@ -18,8 +18,9 @@ use zfold_nbd::{
 };
 
 use super::channel::{Channel, Input};
-use super::options::{Export, NbdOptions};
+use super::options::NbdOptions;
 use super::protocol::{BASE_ALLOCATION_ID, Fields, option_reply};
+use crate::disk::Disk;
 
 /// Data of an option that is read as a whole.
 const OPTION_BYTES: usize = 64 << 10;
@@ -33,8 +34,6 @@ const MIN_PREFERRED_BLOCK: usize = 4096;
 /// The agreement of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
-    /// Index of the export.
-    pub(super) export: usize,
     /// Whether reads are answered in chunks.
     pub(super) structured: bool,
     /// Whether the client may ask for block status.
@@ -43,16 +42,16 @@ pub(super) struct Agreed {
 
 /// A handshake under way.
 pub(super) struct Handshake<'a> {
-    pub(super) exports: &'a [Export],
-    pub(super) options: &'a NbdOptions,
+    disk: &'a Disk,
+    options: &'a NbdOptions,
     /// Asks for a client's place.
     admit: &'a dyn Fn() -> bool,
     channel: Channel,
     input: Input,
     no_zeroes: bool,
     structured: bool,
-    /// The export for which `base:allocation` was selected.
-    context: Option<usize>,
+    /// Whether `base:allocation` was selected.
+    allocation: bool,
     out: Vec<u8>,
 }
 
@@ -66,20 +65,20 @@ enum Step {
 impl<'a> Handshake<'a> {
     /// Returns a handshake over a new connection.
     pub(super) fn new(
-        exports: &'a [Export],
+        disk: &'a Disk,
         options: &'a NbdOptions,
         admit: &'a dyn Fn() -> bool,
         (channel, input): (Channel, Input),
     ) -> Self {
         Self {
-            exports,
+            disk,
             options,
             admit,
             channel,
             input,
             no_zeroes: false,
             structured: false,
-            context: None,
+            allocation: false,
             out: Vec::new(),
         }
     }
@@ -170,26 +169,26 @@ impl<'a> Handshake<'a> {
         };
         self.answer(option, reply::ACK, &[])?;
         self.channel.encrypt(&mut self.input, config)?;
-        (self.structured, self.context) = (false, None);
+        (self.structured, self.allocation) = (false, false);
         Ok(Step::Next)
     }
 
     fn export_name(&mut self, data: &[u8]) -> io::Result<Step> {
-        let name = str::from_utf8(data).ok().filter(|name| name.len() <= MAX_NAME);
         // This option has no way to say no but to hang up.
-        let export = name.and_then(|name| self.find(name)).ok_or(invalid("no such export"))?;
+        if data.len() > MAX_NAME || str::from_utf8(data).is_err() {
+            return Err(invalid("no name"));
+        }
         if !(self.admit)() {
             return Err(invalid("no place"));
         }
-        let mut out = std::mem::take(&mut self.out);
-        out.extend_from_slice(&self.exports[export].disk.size().to_be_bytes());
-        out.extend_from_slice(&self.flags(export).to_be_bytes());
+        let flags = self.flags().to_be_bytes();
+        self.out.extend_from_slice(&self.disk.size().to_be_bytes());
+        self.out.extend_from_slice(&flags);
         if !self.no_zeroes {
-            out.extend_from_slice(&[0; 124]);
+            self.out.extend_from_slice(&[0; 124]);
         }
-        self.out = out;
         self.send()?;
-        Ok(Step::Begin(self.agreed(export)))
+        Ok(self.begin())
     }
 
     fn list(&mut self, data: &[u8]) -> io::Result<Step> {
@@ -197,27 +196,21 @@ impl<'a> Handshake<'a> {
         if !data.is_empty() {
             return self.refuse_data(option);
         }
-        for export in self.exports {
-            let mut data = Vec::new();
-            data.extend_from_slice(&(export.name.len() as u32).to_be_bytes());
-            data.extend_from_slice(export.name.as_bytes());
-            data.extend_from_slice(export.description.as_bytes());
-            option_reply(&mut self.out, option, reply::SERVER, &data);
-        }
+        let NbdOptions { name, description, .. } = self.options;
+        let len = (name.len() as u32).to_be_bytes();
+        let data = [&len[..], name.as_bytes(), description.as_bytes()].concat();
+        option_reply(&mut self.out, option, reply::SERVER, &data);
         self.answer(option, reply::ACK, &[])
     }
 
     fn info(&mut self, option: u32, data: &[u8]) -> io::Result<Step> {
-        let Some((name, wanted)) = parse_info(data) else {
+        let Some(wanted) = parse_info(data) else {
             return self.refuse(option, reply::INVALID, "the request is malformed");
-        };
-        let Some(export) = self.find(name) else {
-            return self.refuse(option, reply::UNKNOWN, "there is no export of this name");
         };
         if option == option::GO && !(self.admit)() {
             return self.refuse(option, reply::POLICY, "all places are taken; try again later");
         }
-        let Export { name, description, disk, .. } = &self.exports[export];
+        let NbdOptions { name, description, .. } = self.options;
         let mut info = |kind: u16, fields: &[&[u8]]| {
             let data = [&[&kind.to_be_bytes()[..]], fields].concat().concat();
             option_reply(&mut self.out, option, reply::INFO, &data);
@@ -228,58 +221,44 @@ impl<'a> Handshake<'a> {
         if wanted.contains(&info::DESCRIPTION) && !description.is_empty() {
             info(info::DESCRIPTION, &[description.as_bytes()]);
         }
-        let preferred = disk.page_len().max(MIN_PREFERRED_BLOCK) as u32;
+        let preferred = self.disk.page_len().max(MIN_PREFERRED_BLOCK) as u32;
         let sizes = [1, preferred, self.options.max_request()].map(u32::to_be_bytes);
         info(info::BLOCK_SIZE, &[sizes.as_flattened()]);
-        let flags = self.flags(export).to_be_bytes();
-        let size = disk.size().to_be_bytes();
+        let flags = self.flags().to_be_bytes();
+        let size = self.disk.size().to_be_bytes();
         let data = [&info::EXPORT.to_be_bytes()[..], &size, &flags].concat();
         option_reply(&mut self.out, option, reply::INFO, &data);
         self.answer(option, reply::ACK, &[])?;
-        Ok(if option == option::GO { Step::Begin(self.agreed(export)) } else { Step::Next })
+        Ok(if option == option::GO { self.begin() } else { Step::Next })
     }
 
     fn meta_context(&mut self, option: u32, data: &[u8]) -> io::Result<Step> {
         let setting = option == option::SET_META_CONTEXT;
         if setting {
             // Whatever happens, the earlier selection is gone.
-            self.context = None;
+            self.allocation = false;
         }
-        let Some((name, queries)) = parse_queries(data) else {
+        let Some(queries) = parse_queries(data) else {
             return self.refuse(option, reply::INVALID, "the queries are malformed");
         };
         if setting && !self.structured {
             return self.refuse(option, reply::INVALID, "negotiate structured replies first");
         }
-        let Some(export) = self.find(name) else {
-            return self.refuse(option, reply::UNKNOWN, "there is no export of this name");
-        };
         let all = !setting && (queries.is_empty() || queries.contains(&"base:"));
         if all || queries.contains(&BASE_ALLOCATION) {
             let id = if setting { BASE_ALLOCATION_ID } else { 0 };
             let data = [&id.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()].concat();
             option_reply(&mut self.out, option, reply::META_CONTEXT, &data);
-            if setting {
-                self.context = Some(export);
-            }
+            self.allocation |= setting;
         }
         self.answer(option, reply::ACK, &[])
     }
 
-    /// Returns the export of a name. The empty name is the first one's, too; and where there is
-    /// only one, every name is its.
-    fn find(&self, name: &str) -> Option<usize> {
-        let exact = self.exports.iter().position(|export| export.name == name);
-        let first = name.is_empty() || self.exports.len() == 1;
-        exact.or((first && !self.exports.is_empty()).then_some(0))
+    fn begin(&self) -> Step {
+        Step::Begin(Agreed { structured: self.structured, allocation: self.allocation })
     }
 
-    fn agreed(&self, export: usize) -> Agreed {
-        let allocation = self.context == Some(export);
-        Agreed { export, structured: self.structured, allocation }
-    }
-
-    fn flags(&self, export: usize) -> u16 {
+    fn flags(&self) -> u16 {
         let mut flags = export_flag::HAS_FLAGS
             | export_flag::SEND_FLUSH
             | export_flag::SEND_FUA
@@ -290,7 +269,7 @@ impl<'a> Handshake<'a> {
             flags |= export_flag::SEND_DF;
         }
         flags
-            | if self.exports[export].refuses_writes() {
+            | if self.disk.read_only() {
                 export_flag::READ_ONLY
             } else {
                 export_flag::SEND_TRIM
@@ -353,25 +332,25 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// Returns the name and the wanted items of INFO or GO.
-fn parse_info(data: &[u8]) -> Option<(&str, Vec<u16>)> {
+/// Returns the wanted items of INFO or GO.
+fn parse_info(data: &[u8]) -> Option<Vec<u16>> {
     let mut fields = Fields(data);
-    let name = fields.string().filter(|name| name.len() <= MAX_NAME)?;
+    fields.string().filter(|name| name.len() <= MAX_NAME)?;
     let count = fields.u16()?;
     let wanted = (0..count).map(|_| fields.u16()).collect::<Option<Vec<_>>>()?;
-    fields.0.is_empty().then_some((name, wanted))
+    fields.0.is_empty().then_some(wanted)
 }
 
-/// Returns the name and the queries of LIST or SET_META_CONTEXT.
-fn parse_queries(data: &[u8]) -> Option<(&str, Vec<&str>)> {
+/// Returns the queries of LIST or SET_META_CONTEXT.
+fn parse_queries(data: &[u8]) -> Option<Vec<&str>> {
     let mut fields = Fields(data);
-    let name = fields.string().filter(|name| name.len() <= MAX_NAME)?;
+    fields.string().filter(|name| name.len() <= MAX_NAME)?;
     let count = fields.u32()?;
     let mut queries = Vec::new();
     for _ in 0..count {
         queries.push(fields.string().filter(|query| query.len() <= MAX_NAME)?);
     }
-    fields.0.is_empty().then_some((name, queries))
+    fields.0.is_empty().then_some(queries)
 }
 
 fn invalid(what: &'static str) -> io::Error {

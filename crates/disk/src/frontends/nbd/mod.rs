@@ -1,4 +1,4 @@
-//! A server of the NBD protocol: devices for clients on this machine and others.
+//! A server of the NBD protocol: a device for clients on this machine and others.
 //!
 //! It speaks fixed newstyle with structured replies, block status (`base:allocation`) and TLS by
 //! certificates, over Unix and TCP sockets, as the protocol's document describes it
@@ -6,7 +6,7 @@
 //!
 //! - Any offset and length is taken; whole pages are the fastest, and reported as the preferred
 //!   size.
-//! - The empty export name is the first export's; where there is one export, every name is its.
+//! - A server has one export, and every name is its.
 //! - Pages of zeros count as holes in block status: a page of zeros takes no more room than none.
 //! - Writing zeros is always fast, with NO_HOLE as well, so FAST_ZERO never fails.
 //! - A write to what block status calls data can still fail for lack of space: new bytes may be
@@ -58,7 +58,7 @@ mod tls;
 pub use listener::{
     Address, AddressError, ListenError, Listener, SocketFile, connect_within, is_listening,
 };
-pub use options::{Export, NbdOptions};
+pub use options::NbdOptions;
 pub use server::NbdServer;
 pub use stats::{NbdStats, TABLE};
 pub use tls::{Tls, TlsError, tls_config};

@@ -1,48 +1,19 @@
-//! The exports and the limits of a server.
+//! The options of a server: what it says of its device, and its limits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use zfold_pool::builders;
 
 use super::tls::Tls;
-use crate::disk::Disk;
 
-/// A device and the name under which clients find it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Export {
-    /// Its name, at most 4096 bytes; may be empty.
-    pub name: String,
-    /// A sentence for people, at most 4096 bytes; may be empty.
-    pub description: String,
-    /// The device.
-    pub disk: Arc<Disk>,
-    /// Whether writes are refused although the device takes them.
-    pub read_only: bool,
-}
-
-impl Export {
-    /// Returns a device under a name, without a description, that takes writes if the device does.
-    #[must_use]
-    pub fn new(name: impl Into<String>, disk: Arc<Disk>) -> Self {
-        Self { name: name.into(), description: String::new(), disk, read_only: false }
-    }
-
-    builders! {
-        with_description => description: impl Into<String>,
-        with_read_only => read_only: bool,
-    }
-
-    pub(super) fn refuses_writes(&self) -> bool {
-        self.read_only || self.disk.read_only()
-    }
-}
-
-/// Limits of a server, and its encryption.
+/// What a server says of its device, its limits, and its encryption.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NbdOptions {
+    /// The name of the export, at most 4096 bytes; may be empty. Clients may ask for any.
+    pub name: String,
+    /// A sentence for people, at most 4096 bytes; may be empty.
+    pub description: String,
     /// Clients at a time. Besides them an eighth as many, at least 8, may be in the handshake.
     /// Where all places are taken, the oldest handshake of the address that has most gives way to a
     /// newcomer, and an idle client over TCP to one whose handshake is done.
@@ -63,6 +34,8 @@ pub struct NbdOptions {
 impl Default for NbdOptions {
     fn default() -> Self {
         Self {
+            name: String::new(),
+            description: String::new(),
             max_connections: 256,
             max_request_bytes: 64 << 20,
             max_held_bytes: 32 << 20,
@@ -75,6 +48,8 @@ impl Default for NbdOptions {
 
 impl NbdOptions {
     builders! {
+        with_name => name: impl Into<String>,
+        with_description => description: impl Into<String>,
         with_max_connections => max_connections: usize,
         with_max_request_bytes => max_request_bytes: u32,
         with_max_held_bytes => max_held_bytes: u64,

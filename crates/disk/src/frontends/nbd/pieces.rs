@@ -58,7 +58,7 @@ fn pieces(request: &Request) -> impl Iterator<Item = Range<u64>> + use<> {
 
 fn check(responder: &Responder<'_>, request: &Request) -> Result<(), Refusal> {
     responder.check(request)?;
-    Ok(responder.export.disk.check(request.offset, request.len.into())?)
+    Ok(responder.disk.check(request.offset, request.len.into())?)
 }
 
 /// Takes the whole payload, and writes it unless something fails.
@@ -67,7 +67,7 @@ fn write(
     request: &Request,
     mut receive: impl FnMut(&mut [u8]) -> io::Result<()>,
 ) -> io::Result<Result<(), Refusal>> {
-    let disk = &responder.export.disk;
+    let disk = responder.disk;
     let mut served = check(responder, request);
     let mut data = vec![0; PIECE as usize];
     // Nothing is written beyond the end; there it is the length alone that counts.

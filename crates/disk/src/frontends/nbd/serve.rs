@@ -3,11 +3,10 @@
 use zfold_nbd::error::{EINVAL, EIO, ENOSPC, EPERM, ESHUTDOWN};
 use zfold_nbd::{Request, chunk, command, command_flag, state};
 
-use crate::disk::{ExtentKind, Holes};
+use crate::disk::{Disk, ExtentKind, Holes};
 use crate::error::IoError;
 
 use super::activity::Activity;
-use super::options::Export;
 use super::protocol::{BASE_ALLOCATION_ID, chunk_head, simple_reply};
 
 /// Runs of bytes that one block status names at most.
@@ -71,7 +70,7 @@ impl Refusal {
 /// Answers the requests of one connection.
 #[derive(Debug)]
 pub(super) struct Responder<'a> {
-    pub(super) export: &'a Export,
+    pub(super) disk: &'a Disk,
     pub(super) structured: bool,
     pub(super) allocation: bool,
     /// Longest read in bytes.
@@ -125,13 +124,12 @@ impl Responder<'_> {
         }
         match request.command {
             command::READ if request.len > self.max_request => Err(Refusal::TooLong),
-            _ if changes(request) && self.export.read_only => Err(IoError::ReadOnly.into()),
             _ => Ok(()),
         }
     }
 
     fn run(&self, request: &Request, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let disk = &self.export.disk;
+        let disk = self.disk;
         let (offset, len) = (request.offset, u64::from(request.len));
         match request.command {
             command::READ if self.structured => return self.read_structured(request, out),
@@ -167,7 +165,7 @@ impl Responder<'_> {
         let _busy = self.activity.begin(false).ok_or(Refusal::Broken)?;
         let begin = out.len();
         out.resize(begin + len as usize, 0);
-        Ok(self.export.disk.read(offset, &mut out[begin..])?)
+        Ok(self.disk.read(offset, &mut out[begin..])?)
     }
 
     fn read_structured(&self, request: &Request, out: &mut Vec<u8>) -> Result<(), Refusal> {
@@ -185,7 +183,7 @@ impl Responder<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
         let Request { cookie, offset, len, .. } = *request;
-        let runs = self.export.disk.extents(offset, len.into(), READ_EXTENTS)?;
+        let runs = self.disk.extents(offset, len.into(), READ_EXTENTS)?;
         let (mut at, end) = (offset, offset + u64::from(len));
         let mut runs = runs.iter().peekable();
         while let Some(run) = runs.next() {
@@ -212,7 +210,7 @@ impl Responder<'_> {
     fn read_whole(&self, request: &Request, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let Request { cookie, offset, len, .. } = *request;
         if len == 0 {
-            self.export.disk.read(offset, &mut [])?;
+            self.disk.read(offset, &mut [])?;
             chunk_head(out, cookie, true, chunk::NONE, 0);
             return Ok(());
         }
@@ -227,7 +225,7 @@ impl Responder<'_> {
         }
         let one = request.flags & command_flag::REQ_ONE != 0;
         let limit = if one { 1 } else { STATUS_EXTENTS };
-        let runs = self.export.disk.extents(request.offset, request.len.into(), limit)?;
+        let runs = self.disk.extents(request.offset, request.len.into(), limit)?;
         let mut states: Vec<(u32, u32)> = Vec::with_capacity(runs.len());
         for run in runs {
             // A page of zeros takes no room either, so there is nothing to gain from telling the

@@ -28,11 +28,12 @@ use super::connection::Connection;
 use super::fence::Fence;
 use super::handshake::{Agreed, Handshake};
 use super::listener::Listener;
-use super::options::{Export, NbdOptions};
+use super::options::NbdOptions;
 use super::places::Places;
 use super::serve::Responder;
 use super::socket::Socket;
 use super::stats::{NbdCounters, NbdStats};
+use crate::disk::Disk;
 
 /// Pause after a connection could not be accepted for lack of something.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -40,20 +41,19 @@ const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Most threads that serve one connection.
 const THREADS_MAX: usize = 8;
 
-/// A server for a fixed list of exports on any number of listeners.
+/// A server for one device on any number of listeners.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use zfold_disk::nbd::{Address, Export, Listener, NbdOptions, NbdServer};
+/// use zfold_disk::nbd::{Address, Listener, NbdOptions, NbdServer};
 /// # use zfold_disk::{Disk, DiskOptions, SectorSize};
 /// # use zfold_store::{CodecKind, Store, StoreOptions};
 /// # let store = Store::open(&StoreOptions::new(256, CodecKind::Lz4.into()))?;
 /// # let options = DiskOptions::new(1 << 20).with_sector(SectorSize::B512);
 /// # let disk = Arc::new(Disk::new(Arc::new(store), &options)?);
-/// let export = Export::new("disk", disk);
-/// let server = NbdServer::new(vec![export], NbdOptions::default());
+/// let server = NbdServer::new(disk, NbdOptions::default());
 /// # let folder = tempfile::tempdir()?;
 /// # let socket = folder.path().join("nbd");
 /// let listener = Listener::bind(&Address::Unix(socket))?;
@@ -64,9 +64,8 @@ const THREADS_MAX: usize = 8;
 /// ```
 #[derive(Debug)]
 pub struct NbdServer {
-    exports: Vec<Export>,
-    /// One for each export; those of one disk use that of the first.
-    fences: Vec<Fence>,
+    disk: Arc<Disk>,
+    fence: Fence,
     options: NbdOptions,
     counters: NbdCounters,
     /// The memory that the requests of all connections hold.
@@ -104,14 +103,13 @@ impl Drop for Membership {
 impl NbdServer {
     /// Returns a server that listens nowhere yet.
     #[must_use]
-    pub fn new(exports: Vec<Export>, options: NbdOptions) -> Arc<Self> {
+    pub fn new(disk: Arc<Disk>, options: NbdOptions) -> Arc<Self> {
         let held = Shared::new(options.max_held_bytes);
         let places = Places::new(&options);
         let registry = Registry { stopping: false, places, wakers: Vec::new(), listeners: 0 };
-        let fences = exports.iter().map(|_| Fence::default()).collect();
         Arc::new(Self {
-            exports,
-            fences,
+            disk,
+            fence: Fence::default(),
             options,
             held,
             counters: NbdCounters::default(),
@@ -119,12 +117,6 @@ impl NbdServer {
             registry: Lock::new(registry),
             left: Condvar::new(),
         })
-    }
-
-    /// Returns the exports.
-    #[must_use]
-    pub fn exports(&self) -> &[Export] {
-        &self.exports
     }
 
     /// Accepts connections on `listener` from now on, in a thread of its own, until
@@ -248,11 +240,10 @@ impl NbdServer {
 impl Membership {
     /// Leads a connection from its greeting to its end.
     fn converse(&self, socket: Arc<Socket>) {
-        let NbdServer { exports, fences, options, counters, held, stopping, .. } = &*self.server;
+        let NbdServer { disk, fence, options, counters, held, stopping, .. } = &*self.server;
         let admit = || self.become_client();
         let channel = Channel::new(Arc::clone(&socket));
-        let (agreed, channel, input) = match Handshake::new(exports, options, &admit, channel).run()
-        {
+        let (agreed, channel, input) = match Handshake::new(disk, options, &admit, channel).run() {
             Ok(Some(agreed)) => agreed,
             Ok(None) => return,
             Err(_) => {
@@ -260,17 +251,12 @@ impl Membership {
                 return;
             }
         };
-        let Agreed { export, structured, allocation } = agreed;
-        let export = &exports[export];
-        let same_disk = |other: &Export| Arc::ptr_eq(&other.disk, &export.disk);
-        let fence = exports.iter().position(same_disk).map(|first| &fences[first]);
+        let Agreed { structured, allocation } = agreed;
         // Without a descriptor to watch it, the connection is closed.
-        let Some(Ok(fence)) = fence.map(|fence| fence.enter(self.id, &socket, stopping)) else {
-            return;
-        };
-        let _user = export.disk.attach("an NBD client is connected");
+        let Ok(fence) = fence.enter(self.id, &socket, stopping) else { return };
+        let _user = disk.attach("an NBD client is connected");
         let responder = Responder {
-            export,
+            disk,
             structured,
             allocation,
             max_request: options.max_request(),

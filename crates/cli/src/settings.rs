@@ -3,7 +3,6 @@
 //!
 //! All else about a knob comes from its row: `zfold ctl` sets, gets, documents and completes them.
 
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,10 +13,6 @@ use crate::shared::size::{PAGE_LEN, format_size, parse_size};
 
 /// Least limit of a store in bytes: below, its tables leave no room for pages.
 pub(crate) const STORE_LIMIT_MIN: u64 = 1 << 20;
-/// Range of the percentage of the limit to which a full device must shrink.
-const ACCEPT_PERCENT: RangeInclusive<i64> = 0..=100;
-/// Range of the pages that are written back at a time.
-const WRITEBACK_BATCH: RangeInclusive<i64> = 1..=1024;
 
 /// The knobs of a device as they are.
 #[derive(Clone, Debug)]
@@ -42,8 +37,6 @@ enum Unit {
     Limit,
     /// Pages, or bytes with a unit.
     Pages,
-    /// A number of something.
-    Number(RangeInclusive<i64>, &'static str),
     /// Yes or no, as the kernel takes them.
     Switch,
     /// A duration, kept in milliseconds and shown in seconds; 0 for never.
@@ -61,21 +54,13 @@ enum Turns {
 }
 
 /// All knobs, in the order in which they are shown.
-pub(crate) static KNOBS: [Knob; 9] = [
+pub(crate) static KNOBS: [Knob; 6] = [
     Knob {
         name: "mem_limit",
         unit: Unit::Limit,
         turns: Turns::Field(
             |knobs| knobs.store.limit_bytes.unwrap_or(0),
             |knobs, bytes| knobs.store.limit_bytes = (bytes > 0).then_some(bytes),
-        ),
-    },
-    Knob {
-        name: "accept_threshold_percent",
-        unit: Unit::Number(ACCEPT_PERCENT, " percent"),
-        turns: Turns::Field(
-            |knobs| knobs.store.accept_percent.into(),
-            |knobs, percent| knobs.store.accept_percent = percent as u8,
         ),
     },
     // Turns the limit on, too.
@@ -99,22 +84,6 @@ pub(crate) static KNOBS: [Knob; 9] = [
         ),
     },
     Knob {
-        name: "writeback_batch_size",
-        unit: Unit::Number(WRITEBACK_BATCH, " pages"),
-        turns: Turns::Field(
-            |knobs| knobs.store.writeback_batch_pages.into(),
-            |knobs, pages| knobs.store.writeback_batch_pages = pages as u32,
-        ),
-    },
-    Knob {
-        name: "same_filled_pages_enabled",
-        unit: Unit::Switch,
-        turns: Turns::Field(
-            |knobs| knobs.store.same_filled.into(),
-            |knobs, on| knobs.store.same_filled = on != 0,
-        ),
-    },
-    Knob {
         name: "shrinker_enabled",
         unit: Unit::Switch,
         turns: Turns::Field(|knobs| knobs.shrinker.into(), |knobs, on| knobs.shrinker = on != 0),
@@ -135,10 +104,6 @@ impl Unit {
         match self {
             Self::Limit => bytes(text).filter(|&bytes| bytes == 0 || bytes >= STORE_LIMIT_MIN),
             Self::Pages => pages(text),
-            Self::Number(range, _) => {
-                let number: i64 = text.parse().ok().filter(|number| range.contains(number))?;
-                u64::try_from(number).ok()
-            }
             Self::Switch => match text {
                 "1" | "Y" | "y" | "on" | "true" => Some(1),
                 "0" | "N" | "n" | "off" | "false" => Some(0),
@@ -157,7 +122,6 @@ impl Unit {
                 format!("a size of {} or more, such as 512MiB, or 0", format_size(STORE_LIMIT_MIN))
             }
             Self::Pages => "pages, or a size such as 1GiB".to_owned(),
-            Self::Number(range, what) => format!("{} to {}{what}", range.start(), range.end()),
             Self::Switch => "1 or 0".to_owned(),
             Self::Age => "such as 10min, or 0".to_owned(),
             Self::Zero => "0, which resets it".to_owned(),
@@ -259,14 +223,10 @@ mod tests {
         let minute = Some(Duration::from_secs(60));
         assert_eq!(knobs("mem_limit=512MiB").store.limit_bytes, Some(512 << 20));
         assert_eq!(knobs("mem_limit=0").store.limit_bytes, None);
-        assert_eq!(knobs("accept_threshold_percent=75").store.accept_percent, 75);
         assert_eq!(knobs("writeback_limit=100").store.writeback_limit_pages, Some(100));
         assert_eq!(knobs("writeback_limit=1MiB").store.writeback_limit_pages, Some(256));
         assert_eq!(knobs("writeback_limit_enable=1").store.writeback_limit_pages, Some(0));
         assert_eq!(knobs("writeback_limit_enable=0").store.writeback_limit_pages, None);
-        assert_eq!(knobs("writeback_batch_size=8").store.writeback_batch_pages, 8);
-        assert!(knobs("same_filled_pages_enabled=Y").store.same_filled);
-        assert!(!knobs("same_filled_pages_enabled=off").store.same_filled);
         assert!(knobs("shrinker_enabled=1").shrinker);
         assert_eq!(knobs("idle_after=1min").idle_after, minute);
         assert_eq!(knobs("idle_after=0").idle_after, None);
@@ -284,9 +244,6 @@ mod tests {
             ("mem_limit", "NAME=VALUE"),
             ("mem_limit=5", "1MiB or more"),
             ("limit=1", "no knob 'limit' (choices: mem_limit"),
-            ("accept_threshold_percent=101", "0 to 100"),
-            ("accept_threshold_percent=-1", "0 to 100"),
-            ("writeback_batch_size=0", "1 to 1024"),
             ("mem_used_max=7", "0, which"),
             ("shrinker_enabled=2", "1 or 0"),
         ];

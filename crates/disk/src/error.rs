@@ -71,7 +71,7 @@ impl From<UpdateError> for IoError {
     }
 }
 
-/// Why a device was not made or not resized.
+/// Why a device was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -90,13 +90,5 @@ pub enum OpenError {
         size: u64,
         /// The largest size in bytes.
         max: u64,
-    },
-    /// A device only grows.
-    #[error("a device only grows: {size} bytes are less than {now}")]
-    Shrink {
-        /// The requested size in bytes.
-        size: u64,
-        /// The size it has in bytes.
-        now: u64,
     },
 }

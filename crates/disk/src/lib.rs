@@ -30,7 +30,7 @@ mod error;
 mod frontends;
 mod stats;
 
-pub use disk::{Claim, Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize, User};
+pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};
 pub use error::{IoError, OpenError};
 #[cfg(feature = "fuse")]
 pub use frontends::fuse;

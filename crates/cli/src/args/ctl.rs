@@ -20,7 +20,7 @@ Examples:
   Save a snapshot while clients continue:
     zfold ctl save /var/tmp/disk.zfs
   One of several disks, by the control socket of its process:
-    zfold ctl --control /run/zfold/a/control.sock grow 128GiB
+    zfold ctl --control /run/zfold/a/control.sock compact
 
   A run, by its number (zfold ps): at most 1 GiB from now on
     zfold ctl --pid 4711 set limit=1GiB
@@ -85,7 +85,7 @@ pub(crate) enum CtlCommand {
         words: Vec<String>,
     },
     /// Recompress pages: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
-    /// priority=1 to 3 or algo=CODEC.
+    /// algo=CODEC.
     Recompress {
         /// Which pages, how many and how.
         #[arg(value_name = "NAME=VALUE")]
@@ -105,19 +105,12 @@ pub(crate) enum CtlCommand {
         /// Longest dictionary [default: 16KiB].
         max: Option<String>,
     },
-    /// Make the device larger.
-    Grow {
-        /// The new size, such as 128GiB.
-        size: String,
-    },
     /// Evict all memory of a run that can be compressed (with --pid).
     PageOut,
     /// Stop all processes of a run; page-out works meanwhile (with --pid).
     Pause,
     /// Let the processes of a paused run continue (with --pid).
     Resume,
-    /// Drop all contents of a device that no client uses.
-    Reset,
     /// Show the statistics as JSON (zfold stat shows them as tables).
     Stat,
     /// Shut the server down cleanly.

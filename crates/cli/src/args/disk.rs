@@ -47,8 +47,8 @@ const PROCESS: &str = "Process";
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DiskArgs {
-    /// Size of the device, such as 64GiB, 64G or bytes; it may be larger than memory [default:
-    /// the size of the --load snapshot].
+    /// Size of the device, such as 64GiB, 64G or bytes; it may be larger than memory, and costs
+    /// address space only [default: the size of the --load snapshot].
     #[arg(long, help_heading = DEVICE)]
     pub(crate) size: Option<Size>,
 
@@ -64,11 +64,6 @@ pub(crate) struct DiskArgs {
     /// Refuse writes.
     #[arg(long, help_heading = DEVICE)]
     pub(crate) read_only: bool,
-
-    /// Size up to which the device can grow; costs address space only [default: four times the
-    /// size, at least 1TiB].
-    #[arg(long, value_name = "SIZE", help_heading = DEVICE)]
-    pub(crate) max_size: Option<Size>,
 
     /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep, zstd:3
     /// [default: page; lz4 with --dictionary].

@@ -46,10 +46,6 @@ pub(crate) enum ControlCommand {
         /// Longest dictionary in bytes.
         max_len: usize,
     },
-    /// Make the device larger, to this many bytes.
-    Grow(u64),
-    /// Drop all contents.
-    Reset,
     /// Tell the statistics.
     Stat,
     /// End the server.
@@ -65,17 +61,8 @@ pub(crate) struct RecompressCommand {
     pub(crate) threshold_bytes: Option<usize>,
     /// At most this many.
     pub(crate) max_pages: Option<u64>,
-    /// With which codec of the list.
-    pub(crate) with: With,
-}
-
-/// A codec of the list for recompression.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum With {
-    /// By its place, from 1.
-    Priority(u8),
-    /// By its name.
-    Codec(String),
+    /// With which codec of the list, by its name; the first without.
+    pub(crate) codec: Option<String>,
 }
 
 impl ControlCommand {
@@ -102,12 +89,9 @@ impl ControlCommand {
                 .map_err(|failure| failure.line().to_owned()),
             ("save", _) => Err("save needs the name of a file, or s3://BUCKET/KEY".to_owned()),
             ("train", words) => train(words),
-            ("grow", [size]) => Ok(Self::Grow(parse_size(size)?)),
-            ("grow", _) => Err("grow needs a size, such as 8GiB".to_owned()),
-            ("reset", []) => Ok(Self::Reset),
             ("stat", []) => Ok(Self::Stat),
             ("shutdown", []) => Ok(Self::Shutdown),
-            ("get" | "compact" | "reset" | "stat" | "shutdown", [first, ..]) => {
+            ("get" | "compact" | "stat" | "shutdown", [first, ..]) => {
                 Err(format!("{name} takes no '{first}': leave it out"))
             }
             ("page-out" | "pause" | "resume", _) => {
@@ -166,7 +150,7 @@ fn recompress(words: &[&str]) -> Result<ControlCommand, String> {
         selection: Selection::All,
         threshold_bytes: None,
         max_pages: None,
-        with: With::Priority(1),
+        codec: None,
     };
     for word in words {
         match word.split_once('=') {
@@ -177,16 +161,9 @@ fn recompress(words: &[&str]) -> Result<ControlCommand, String> {
                 how.threshold_bytes = Some(len.ok_or_else(|| wrong_number(text))?);
             }
             Some(("max_pages", number)) => how.max_pages = Some(count(number)?),
-            Some(("priority", text)) => {
-                let priority = text.parse().ok().filter(|priority| (1..=3).contains(priority));
-                let priority = priority.ok_or("a priority is 1, 2 or 3")?;
-                how.with = With::Priority(priority);
-            }
-            Some(("algo", name)) => how.with = With::Codec(name.to_owned()),
+            Some(("algo", name)) => how.codec = Some(name.to_owned()),
             _ => {
-                return Err(format!(
-                    "'{word}' is not type=, threshold=, max_pages=, priority= or algo="
-                ));
+                return Err(format!("'{word}' is not type=, threshold=, max_pages= or algo="));
             }
         }
     }
@@ -196,7 +173,7 @@ fn recompress(words: &[&str]) -> Result<ControlCommand, String> {
 fn train(words: &[&str]) -> Result<ControlCommand, String> {
     let (path, max_len) = match words {
         [path] => (path, DICTIONARY_LEN),
-        [path, size] | [path, "max", size] => {
+        [path, size] => {
             let len = parse_size(size)?;
             if !(1..=DICTIONARY_LEN_MAX).contains(&len) {
                 return Err("a dictionary has at most 1MiB: give less".to_owned());
@@ -260,14 +237,13 @@ mod tests {
         assert_eq!(parse("idle all"), Ok(ControlCommand::Idle(None)));
         assert_eq!(parse("idle 30"), parse("idle 30s"));
         let Ok(ControlCommand::Recompress(how)) =
-            parse("recompress type=idle threshold=3000 priority=2")
+            parse("recompress type=idle threshold=3000 algo=zstd:9")
         else {
             panic!("refused")
         };
         assert_eq!((how.selection, how.threshold_bytes), (Selection::Idle, Some(3000)));
-        assert_eq!(how.with, With::Priority(2));
-        assert_eq!(parse("train f max 16KiB"), parse("train f"));
-        assert_eq!(parse("grow 1GiB"), Ok(ControlCommand::Grow(1 << 30)));
+        assert_eq!(how.codec.as_deref(), Some("zstd:9"));
+        assert_eq!(parse("train f 16KiB"), parse("train f"));
     }
 
     #[test]
@@ -288,11 +264,9 @@ mod tests {
             ("writeback page_index=x", "not a number"),
             ("writeback type=idle page_index=1", "not both"),
             ("recompress type=lru", "no type 'lru'"),
-            ("recompress priority=4", "1, 2 or 3"),
             ("save", "name of a file"),
             ("train", "name of a file"),
             ("train f 2MiB", "at most 1MiB"),
-            ("grow 64GB", "a size is"),
         ];
         for (line, told) in cases {
             let error = parse(line).expect_err(line);

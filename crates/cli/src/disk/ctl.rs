@@ -57,11 +57,9 @@ fn words(command: &CtlCommand) -> Result<(&'static str, Vec<String>), Failure> {
         CtlCommand::Train { file, max } => {
             ("train", std::iter::once(absolute(file)?).chain(max.clone()).collect())
         }
-        CtlCommand::Grow { size } => ("grow", vec![size.clone()]),
         CtlCommand::PageOut => ("page-out", Vec::new()),
         CtlCommand::Pause => ("pause", Vec::new()),
         CtlCommand::Resume => ("resume", Vec::new()),
-        CtlCommand::Reset => ("reset", Vec::new()),
         CtlCommand::Stat => ("stat", Vec::new()),
         CtlCommand::Shutdown => ("shutdown", Vec::new()),
     })

@@ -152,21 +152,6 @@ impl Device {
         shown
     }
 
-    /// Makes the device larger.
-    ///
-    /// # Errors
-    /// What is wrong with `size`.
-    pub(crate) fn grow(&self, size: u64) -> Result<(), String> {
-        self.disk.grow(size).map_err(|error| match error {
-            zfold_disk::OpenError::TooLarge { max, .. } => format!(
-                "{} can grow to {} at most: restart it with a larger --max-size",
-                self.plan.args.name,
-                format_size(max)
-            ),
-            error => format!("{}: {error}", self.plan.args.name),
-        })
-    }
-
     /// Writes the snapshot that the plan contains, if any.
     ///
     /// # Errors
@@ -202,7 +187,7 @@ fn store_options(plan: &DiskPlan) -> Result<(StoreOptions, Option<Arc<FarBacking
     let open = |backing| backing::open(backing, plan.size);
     let opened = plan.backing.as_ref().map(open).transpose()?;
     let (backing, far) = opened.map(|opened| (opened.options, opened.far)).unzip();
-    let mut options = StoreOptions::new(plan.max_size.div_ceil(PAGE_LEN), plan.codec);
+    let mut options = StoreOptions::new(plan.size.div_ceil(PAGE_LEN), plan.codec);
     options.recompression = args.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;
     options.deduplicate = args.dedup;

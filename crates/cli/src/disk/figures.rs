@@ -25,7 +25,6 @@ figures! {
     pub(crate) struct DiskFigures;
 
     gauge size_bytes: Bytes, "size of the device", [FIELD, metric("size_bytes")];
-    gauge max_size_bytes: Bytes, "size up to which the device can grow", [FIELD];
 
     gauge orig_data_size: Bytes, "bytes of all pages stored, wherever they are",
         [state(MEMORY).within("mm_stat"), metric("stored_bytes")];
@@ -111,7 +110,6 @@ impl DiskFigures {
         let store = device.store().stats();
         Self {
             size_bytes: device.disk.size(),
-            max_size_bytes: device.disk.max_size(),
             mem_limit: limit.unwrap_or(0),
             orig_data_size: store.stored_pages * PAGE_LEN,
             compr_data_size: store.pool.payload_bytes,

@@ -10,20 +10,15 @@ use crate::args::DiskArgs;
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::backing::{BackingPlan, Target};
 use crate::shared::exit::Failure;
-use crate::shared::size::{Size, at_least, format_size};
-
-/// Least size up to which a device can grow by default, in bytes.
-const ROOM_MIN: u64 = 1 << 40;
+use crate::shared::size::{Size, at_least};
 
 /// A process and its device: the arguments, and what follows from them.
 #[derive(Debug)]
 pub(crate) struct DiskPlan {
     /// Without the backing, whose address may have a password.
     pub(crate) args: DiskArgs,
-    /// Size of the device in bytes; it only grows.
+    /// Size of the device in bytes.
     pub(crate) size: u64,
-    /// Size in bytes up to which the device can grow.
-    pub(crate) max_size: u64,
     pub(crate) codec: CodecSpec,
     pub(crate) backing: Option<BackingPlan>,
     pub(crate) load: Option<SnapshotPlace>,
@@ -56,8 +51,7 @@ impl DiskPlan {
         let Some(size) = size else {
             return usage(format!("{name} has no size: give one, such as --size 1GiB"));
         };
-        let max_size = args.max_size.map_or(size.saturating_mul(4).max(ROOM_MIN), |max| max.0);
-        check(&args, size, max_size)?;
+        check(&args, size)?;
         let backing = args.backing.take().map(|path| {
             let plan = BackingPlan {
                 target: Target::parse(&path)?,
@@ -70,7 +64,7 @@ impl DiskPlan {
         // page has no dictionaries.
         let usual = if args.dictionary.is_some() { CodecKind::Lz4 } else { CodecKind::Page };
         let codec = args.codec.unwrap_or(usual.into());
-        Ok(Self { args, size, max_size, codec, backing: backing.transpose()?, load, save })
+        Ok(Self { args, size, codec, backing: backing.transpose()?, load, save })
     }
 
     /// Returns whether idle pages can be written back or compressed again.
@@ -80,7 +74,7 @@ impl DiskPlan {
 }
 
 /// Refuses arguments that do not go together.
-fn check(args: &DiskArgs, size: u64, max_size: u64) -> Result<(), Failure> {
+fn check(args: &DiskArgs, size: u64) -> Result<(), Failure> {
     let name = &args.name;
     if let Some(Size(limit)) = args.limit.filter(|limit| limit.0 > 0) {
         at_least("--limit", limit, STORE_LIMIT_MIN)?;
@@ -93,10 +87,6 @@ fn check(args: &DiskArgs, size: u64, max_size: u64) -> Result<(), Failure> {
     let bytes = u64::from(args.sector.bytes());
     if size == 0 || !size.is_multiple_of(bytes) {
         return usage(format!("{name}: give a size that is a positive multiple of {bytes} bytes"));
-    }
-    if max_size < size {
-        let size = format_size(size);
-        return usage(format!("{name}: --max-size is below --size {size}: raise it"));
     }
     if args.recompress.len() > 3 {
         return usage(format!("{name}: --recompress takes at most 3 codecs: name fewer"));

@@ -10,7 +10,7 @@ use zfold_store::{Processed, Recompress};
 
 use crate::control::protocol::Request;
 
-use super::command::{ControlCommand, RecompressCommand, With};
+use super::command::{ControlCommand, RecompressCommand};
 use super::device::Device;
 use super::frontends::Frontends;
 use super::report::{DiskReport, Report, SCHEMA};
@@ -90,30 +90,9 @@ impl Server {
                 device.save_to(&place)
             }
             ControlCommand::Train { path, max_len } => train(device, absolute(&path)?, max_len),
-            ControlCommand::Grow(size) => {
-                device.grow(size)?;
-                Ok(json!({ "size_bytes": device.disk.size() }))
-            }
-            ControlCommand::Reset => reset(device),
             ControlCommand::Shutdown => unreachable!("the caller's"),
         }
     }
-}
-
-/// Drops all contents of a device that no client uses; clients that connect meanwhile wait.
-fn reset(device: &Device) -> Result<Value, String> {
-    let name = &device.plan.args.name;
-    if device.plan.args.read_only {
-        return Err(format!("{name} is read-only"));
-    }
-    let _claim = device.disk.claim().map_err(|users| {
-        format!("{name} is in use ({}): disconnect its clients first", users.join(", "))
-    })?;
-    let store = device.store();
-    let pages = store.invalidate_range(0..store.slots());
-    store.compact();
-    store.reset_held_max();
-    Ok(json!({ "pages_dropped": pages }))
 }
 
 /// Clients make paths absolute, since the server's directory is another one.
@@ -123,21 +102,17 @@ fn absolute(path: &Path) -> Result<&Path, String> {
 
 /// Returns what to compress again, with the codec's place in the device's list.
 fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, String> {
-    let codecs = &device.plan.args.recompress;
-    let priority = match how.with {
-        With::Priority(priority) => priority,
-        With::Codec(name) => {
-            let is = |codec: &zfold_store::CodecSpec| {
-                codec.to_string() == name || codec.kind().name() == name
-            };
-            let place = codecs.iter().position(is).ok_or_else(|| {
-                format!("{} does not recompress with '{name}' (see get)", device.plan.args.name)
-            })?;
-            place as u8 + 1
-        }
-    };
-    let RecompressCommand { selection, threshold_bytes, max_pages, .. } = how;
-    Ok(Recompress::new(selection, priority)
+    let RecompressCommand { selection, threshold_bytes, max_pages, codec } = how;
+    let mut place = 0;
+    if let Some(name) = codec {
+        let is = |codec: &zfold_store::CodecSpec| {
+            codec.to_string() == name || codec.kind().name() == name
+        };
+        place = device.plan.args.recompress.iter().position(is).ok_or_else(|| {
+            format!("{} does not recompress with '{name}' (see get)", device.plan.args.name)
+        })?;
+    }
+    Ok(Recompress::new(selection, place as u8 + 1)
         .with_threshold_bytes(threshold_bytes)
         .with_max_pages(max_pages))
 }

@@ -42,8 +42,8 @@ const STAND_INS: [(&str, &str); 17] = [
 /// Files that examples name.
 const FILES: [&str; 5] = ["image.raw", "vm.qcow2", "sqlite3.c", "data.bin", "workers.js"];
 
-/// A disk as in the examples of `zfold ctl`: it can grow, write back and recompress.
-const DISK: &str = "exec zfold disk --size 1GiB --max-size 1TiB --limit 64MiB \
+/// A disk as in the examples of `zfold ctl`: it can write back and recompress.
+const DISK: &str = "exec zfold disk --size 1GiB --limit 64MiB \
                     --backing stage.cold --recompress zstd:9";
 
 /// What a disk's client does all the time.

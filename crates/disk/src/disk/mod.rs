@@ -10,20 +10,18 @@
 //! - D1: a page changes as a whole: no request sees, or leaves, half of another one's write to the
 //!   same page. Requests of several pages may interleave page by page, as on any disk.
 //! - D2: bytes never written, discarded or zeroed read as zeros and hold no memory.
-//! - D3: a request is checked against the size before it touches anything. The size only grows.
-//! - D4: an acknowledged request was complete before the device closed (access/A2).
+//! - D3: a request is checked against the size before it touches anything.
+//! - D4: an acknowledged request was complete before the device closed (access/A1).
 
 mod access;
 mod options;
 mod requests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_store::Store;
 
 use access::Access;
-pub use access::{Claim, User};
 pub use options::{DiskOptions, Extent, ExtentKind, Holes, SectorSize};
 
 use crate::error::{IoError, OpenError};
@@ -55,8 +53,8 @@ pub struct Disk {
     page_len: u64,
     sector: SectorSize,
     read_only: bool,
-    size: AtomicU64,
-    access: Arc<Access>,
+    size: u64,
+    access: Access,
     counters: Counters,
 }
 
@@ -66,17 +64,24 @@ impl Disk {
     /// # Errors
     /// [`OpenError::Size`], or [`OpenError::TooLarge`] if the store has too few slots.
     pub fn new(store: Arc<Store>, options: &DiskOptions) -> Result<Self, OpenError> {
-        let disk = Self {
-            page_len: store.page_len() as u64,
+        let (size, sector) = (options.size, options.sector.bytes());
+        let page_len = store.page_len() as u64;
+        let max = store.slots().saturating_mul(page_len);
+        if size == 0 || !size.is_multiple_of(sector.into()) {
+            return Err(OpenError::Size { size, sector });
+        }
+        if size > max {
+            return Err(OpenError::TooLarge { size, max });
+        }
+        Ok(Self {
+            page_len,
             store,
             sector: options.sector,
             read_only: options.read_only,
-            size: AtomicU64::new(0),
-            access: Arc::default(),
+            size,
+            access: Access::default(),
             counters: Counters::default(),
-        };
-        disk.grow(options.size)?;
-        Ok(disk)
+        })
     }
 
     /// Returns the store.
@@ -88,14 +93,7 @@ impl Disk {
     /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        // Acquire pairs with `grow`, though nothing but the number depends on it.
-        self.size.load(Ordering::Acquire)
-    }
-
-    /// Returns the size in bytes up to which [`grow`](Self::grow) works.
-    #[must_use]
-    pub fn max_size(&self) -> u64 {
-        self.store.slots().saturating_mul(self.page_len)
+        self.size
     }
 
     /// Returns the sector size.
@@ -114,39 +112,6 @@ impl Disk {
     #[must_use]
     pub fn read_only(&self) -> bool {
         self.read_only
-    }
-
-    /// Makes the device larger; new bytes read as zeros.
-    ///
-    /// # Errors
-    /// [`OpenError`]; the size stays.
-    pub fn grow(&self, size: u64) -> Result<(), OpenError> {
-        let (sector, max) = (self.sector.bytes(), self.max_size());
-        if size == 0 || !size.is_multiple_of(sector.into()) {
-            return Err(OpenError::Size { size, sector });
-        }
-        if size > max {
-            return Err(OpenError::TooLarge { size, max });
-        }
-        let now = self.size.fetch_max(size, Ordering::AcqRel);
-        if size < now { Err(OpenError::Shrink { size, now }) } else { Ok(()) }
-    }
-
-    /// Returns a user of the device, which it has until that is dropped: a frontend that may send
-    /// requests announces itself by it. `kind` is its description in a sentence, such as "an NBD
-    /// client is connected". Waits while the device is [claimed](Self::claim).
-    #[must_use]
-    pub fn attach(&self, kind: &'static str) -> User {
-        User::attach(Arc::clone(&self.access), kind)
-    }
-
-    /// Claims the device for work during which it may have no user. Until the claim is dropped,
-    /// users who [attach](Self::attach) wait, and so does another claim.
-    ///
-    /// # Errors
-    /// The kinds of its users, as they attached, if it has any.
-    pub fn claim(&self) -> Result<Claim<'_>, Vec<&'static str>> {
-        self.access.claim()
     }
 
     /// Ends all changes: from now on writes, discards and the like fail with [`IoError::Closed`],

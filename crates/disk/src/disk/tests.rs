@@ -9,9 +9,11 @@ const PAGE: u64 = 4096;
 fn disk(pages: u64) -> Disk {
     let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let store = Store::new(pool, &StoreOptions::new(pages * 2, CodecKind::Lz4.into())).unwrap();
-    let size = pages * PAGE;
-    let options = DiskOptions::new(size).with_sector(SectorSize::B512);
-    Disk::new(Arc::new(store), &options).unwrap()
+    Disk::new(Arc::new(store), &options(pages * PAGE)).unwrap()
+}
+
+fn options(size: u64) -> DiskOptions {
+    DiskOptions::new(size).with_sector(SectorSize::B512)
 }
 
 fn bytes(len: usize) -> Vec<u8> {
@@ -56,17 +58,13 @@ fn write_zeroes_leaves_holes_unless_forbidden() {
 }
 
 #[test]
-fn a_device_grows_up_to_its_store_and_never_shrinks() {
+fn a_device_has_whole_sectors_and_fits_its_store() {
     let disk = disk(2);
     assert_eq!(disk.write(2 * PAGE, &[1]).map_err(IoError::errno), Err(22));
-    disk.grow(3 * PAGE).unwrap();
-    disk.write(2 * PAGE, &[1]).unwrap();
-    let now = 3 * PAGE;
-    assert_eq!(disk.grow(PAGE), Err(OpenError::Shrink { size: PAGE, now }));
-    assert_eq!(disk.grow(100), Err(OpenError::Size { size: 100, sector: 512 }));
+    let of = |size| Disk::new(Arc::clone(disk.store()), &options(size)).err();
+    assert_eq!(of(100), Some(OpenError::Size { size: 100, sector: 512 }));
     let (size, max) = (5 * PAGE, 4 * PAGE);
-    assert_eq!(disk.grow(size), Err(OpenError::TooLarge { size, max }));
-    assert_eq!(disk.size(), now);
+    assert_eq!(of(size), Some(OpenError::TooLarge { size, max }));
 }
 
 #[test]
@@ -118,23 +116,4 @@ fn what_was_acknowledged_is_in_a_snapshot_after_the_end() {
             }
         }
     }
-}
-
-#[test]
-fn a_claim_finds_nobody_and_keeps_everybody_out() {
-    let disk = Arc::new(disk(2));
-    let user = disk.attach("a test uses it");
-    assert_eq!(disk.claim().err(), Some(vec!["a test uses it"]));
-    drop(user);
-    let claim = disk.claim().unwrap();
-    std::thread::scope(|scope| {
-        let came = scope.spawn(|| disk.attach("it came later"));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!came.is_finished(), "nobody comes in during a claim");
-        drop(claim);
-        let user = came.join().unwrap();
-        assert_eq!(disk.claim().err(), Some(vec!["it came later"]));
-        drop(user);
-    });
-    assert!(disk.claim().is_ok());
 }

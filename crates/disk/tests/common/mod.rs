@@ -11,10 +11,10 @@ use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 use zfold_testing::process::Killed;
 
-/// A device of `size` bytes, which may grow to twice that.
+/// A device of `size` bytes.
 pub(crate) fn disk(size: u64, read_only: bool) -> Arc<Disk> {
     let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
-    let options = StoreOptions::new(size / 4096 * 2, CodecKind::Lz4.into());
+    let options = StoreOptions::new(size / 4096, CodecKind::Lz4.into());
     let store = Store::new(pool, &options).unwrap();
     let options = DiskOptions::new(size).with_sector(SectorSize::B512).with_read_only(read_only);
     Arc::new(Disk::new(Arc::new(store), &options).unwrap())

@@ -41,10 +41,6 @@ impl Model {
         self.pages.len()
     }
 
-    pub(crate) fn grow(&mut self, pages: usize) {
-        self.pages.resize(pages, vec![zeros()]);
-    }
-
     /// Notes a write that succeeded or failed.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8], done: bool) {
         for (page, within, request) in parts(offset, data.len()) {

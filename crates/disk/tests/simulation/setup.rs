@@ -41,7 +41,6 @@ pub(crate) struct Seen {
     pub(crate) incomplete_snapshots: u64,
     pub(crate) changes_while_saving: u64,
     pub(crate) changes_after_the_end: u64,
-    pub(crate) resets: u64,
     pub(crate) crashes: u64,
     pub(crate) written_back: u64,
     pub(crate) recompressed: u64,
@@ -61,7 +60,6 @@ impl Seen {
         self.incomplete_snapshots += other.incomplete_snapshots;
         self.changes_while_saving += other.changes_while_saving;
         self.changes_after_the_end += other.changes_after_the_end;
-        self.resets += other.resets;
         self.crashes += other.crashes;
         self.written_back += other.written_back;
         self.recompressed += other.recompressed;
@@ -82,7 +80,6 @@ impl Seen {
             self.incomplete_snapshots,
             self.changes_while_saving,
             self.changes_after_the_end,
-            self.resets,
             self.crashes,
             self.written_back,
             self.recompressed,
@@ -161,14 +158,13 @@ impl Setup {
 /// Most pages of one write of the backing file.
 pub(crate) const BATCH_MAX: u64 = 16;
 
-/// Returns a device of `pages` pages, with a store that it may grow into.
+/// Returns a device of `pages` pages, with a store.
 pub(crate) fn device(
     setup: &Setup,
-    slots: u64,
     pages: usize,
     backing: &Arc<FaultyBacking<MemoryBacking>>,
 ) -> (Arc<Store>, Arc<Disk>) {
-    let store = Arc::new(setup.store(slots, Arc::clone(backing) as Arc<dyn Backing>));
+    let store = Arc::new(setup.store(pages as u64, Arc::clone(backing) as Arc<dyn Backing>));
     warm_up(&store);
     let size = (pages * PAGE) as u64;
     let options = DiskOptions::new(size).with_sector(SectorSize::B512);

@@ -27,7 +27,7 @@ use fuser::{
 };
 use rustix::fs::FallocateFlags;
 
-use crate::disk::{Disk, ExtentKind, User};
+use crate::disk::{Disk, ExtentKind};
 use crate::error::IoError;
 
 /// Bytes of the largest request. The kernel's own limit is 256 pages unless its administrator
@@ -35,7 +35,7 @@ use crate::error::IoError;
 const REQUEST_MAX: u32 = 1 << 20;
 /// Requests the kernel may have on their way at once; those of a loop device are all of this kind.
 const BACKGROUND_MAX: u16 = 128;
-/// The kernel requests the length each time it needs it: the device may grow.
+/// The kernel keeps no attributes.
 const TTL: Duration = Duration::ZERO;
 /// Size of the block that `statfs` and `st_blksize` speak of.
 const BLOCK: u32 = 4096;
@@ -53,8 +53,6 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct DeviceFile {
     disk: Arc<Disk>,
-    /// For as long as the file is served, also where nothing shows it any more.
-    _user: User,
     mode: u16,
     uid: u32,
     gid: u32,
@@ -68,8 +66,7 @@ impl DeviceFile {
         let kept = if disk.read_only() { 0o444 } else { 0o666 };
         let mode = (below.mode() & kept) as u16;
         let (uid, gid) = (below.uid(), below.gid());
-        let _user = disk.attach("it is mounted as a file");
-        Self { disk, _user, mode, uid, gid, mounted_at: SystemTime::now() }
+        Self { disk, mode, uid, gid, mounted_at: SystemTime::now() }
     }
 
     fn attr(&self) -> FileAttr {

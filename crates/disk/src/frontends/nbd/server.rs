@@ -254,7 +254,6 @@ impl Membership {
         let Agreed { structured, allocation } = agreed;
         // Without a descriptor to watch it, the connection is closed.
         let Ok(fence) = fence.enter(self.id, &socket, stopping) else { return };
-        let _user = disk.attach("an NBD client is connected");
         let responder = Responder {
             disk,
             structured,

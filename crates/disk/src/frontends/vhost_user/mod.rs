@@ -9,9 +9,6 @@
 //! end of its file is refused, and one whose file shrinks later costs that monitor its connection.
 //! It is trusted in what the protocol leaves to it: not to hand over a descriptor that blocks, for
 //! events or for memory. Keep the socket where only it can connect.
-//!
-//! The size that a guest sees is the one at the time its monitor asks: a device that grows shows it
-//! at the next connection.
 
 mod device;
 #[allow(unsafe_code, reason = "a handler of SIGBUS cannot be had without")]

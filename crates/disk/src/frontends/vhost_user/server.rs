@@ -26,7 +26,7 @@ use zfold_store::pool::Lock;
 use super::device::Device;
 use super::options::{QUEUE_SIZE_MAX, QUEUES_MAX, VhostUserError, VhostUserOptions};
 use super::vring::Memory;
-use crate::disk::{Disk, User};
+use crate::disk::Disk;
 
 /// How long to wait where the system has no descriptors or memory for another connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -56,7 +56,6 @@ pub struct VhostUserFrontend {
     listener: UnixListener,
     state: Arc<Lock<Served>>,
     server: Option<JoinHandle<()>>,
-    _user: User,
 }
 
 /// The state that the frontend and its thread share.
@@ -97,8 +96,7 @@ impl VhostUserFrontend {
         }
         let ours = bind(path)?;
         let state = Arc::new(Lock::new(Served::default()));
-        let _user = disk.attach("a guest may be connected");
-        let mut frontend = Self { path: path.into(), listener: ours, state, server: None, _user };
+        let mut frontend = Self { path: path.into(), listener: ours, state, server: None };
         let theirs = frontend.listener.try_clone().map_err(VhostUserError::Start)?;
         let state = frontend.state.clone();
         let server = thread::Builder::new()

@@ -50,8 +50,7 @@ impl World {
         let memory = MemoryBacking::new(setup.backing_bytes);
         let backing = Arc::new(FaultyBacking::new(memory, Faults::default(), rng.word()));
         let pages = 24 + rng.below(80) as usize;
-        let slots = pages as u64 * 2;
-        let (store, disk) = device(&setup, slots, pages, &backing);
+        let (store, disk) = device(&setup, pages, &backing);
         let mut world = Self {
             rng,
             bug,
@@ -71,7 +70,7 @@ impl World {
             tell,
             seen: Seen::default(),
         };
-        world.note(|world| format!("{pages} pages of {slots}, {:?}", world.setup));
+        world.note(|world| format!("{pages} pages, {:?}", world.setup));
         world
     }
 
@@ -128,10 +127,8 @@ impl World {
             // What is lost once the device is closed nobody can write anew.
             89..=90 if !self.closed => self.switch_faults(),
             91 => self.beyond_the_end(),
-            92 => self.grow(),
             93..=95 if !self.saving => self.save_any(),
             96 if !self.saving && self.rng.once_in(2) => self.crash(),
-            97 if !self.saving && self.rng.once_in(4) => self.reset(),
             _ => {}
         }
         self.settle();

@@ -187,15 +187,4 @@ impl World {
         self.counted.failed_writes_total += 2;
         self.counted.failed_reads_total += 1;
     }
-
-    pub(super) fn grow(&mut self) {
-        let pages = self.model.pages() + self.rng.below(3) as usize;
-        let size = (pages * PAGE) as u64;
-        if self.disk.grow(size).is_ok() {
-            self.model.grow(pages);
-            self.note(|_| format!("grown to {pages} pages"));
-        } else {
-            assert!(size > self.disk.max_size(), "{size} bytes are refused");
-        }
-    }
 }

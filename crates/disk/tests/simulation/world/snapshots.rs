@@ -117,7 +117,6 @@ impl World {
     pub(super) fn crash(&mut self) {
         self.note(|_| "crash".into());
         self.seen.crashes += 1;
-        let slots = self.store.slots();
         // Another codec may read the snapshot from now on.
         let codec = self.rng.pick(&[CodecKind::Lz4, CodecKind::Zstd]);
         self.codec_changed |= codec != self.setup.codec;
@@ -128,7 +127,7 @@ impl World {
         self.backing = Arc::new(FaultyBacking::new(memory, Faults::default(), seed));
         self.faulty = false;
         let pages = self.model.pages();
-        (self.store, self.disk) = device(&self.setup, slots, pages, &self.backing);
+        (self.store, self.disk) = device(&self.setup, pages, &self.backing);
         self.closed = false;
         self.counted = DiskStats::default();
         self.ceiling = None;
@@ -138,7 +137,6 @@ impl World {
                 Ok(report) => {
                     assert_eq!(report.pages, self.store.len());
                     self.model = moment.clone();
-                    self.model.grow(pages);
                 }
                 // With another codec a page may be noise that is refused.
                 Err(SnapshotError::Store(_)) => {

@@ -3,7 +3,7 @@
 use zfold_store::{ProcessError, Recompress, Selection};
 
 use super::World;
-use crate::model::{Model, PAGE};
+use crate::model::PAGE;
 use crate::setup::BATCH_MAX;
 
 /// By how much a call may leave more held than the limit: a zspage of its longest run for the one
@@ -111,18 +111,5 @@ impl World {
             false => self.backing.heal(),
         }
         self.note(|world| format!("faulty: {}", world.faulty));
-    }
-
-    /// Drops all contents, as nobody uses the device.
-    pub(super) fn reset(&mut self) {
-        let user = self.disk.attach("a client");
-        assert_eq!(self.disk.claim().err(), Some(vec!["a client"]));
-        drop(user);
-        let claim = self.disk.claim().expect("nobody is left");
-        self.store.invalidate_range(0..self.store.slots());
-        drop(claim);
-        self.note(|_| "reset".into());
-        self.model = Model::new(self.model.pages());
-        self.seen.resets += 1;
     }
 }

@@ -42,8 +42,6 @@ figures! {
     counter failed_writes_total: Count,
         "requests to write, zero, discard or flush that failed, refused ones included",
         [state(FAILED).named("failed_writes").within("io_stat"), metric("failed_writes_total")];
-    total invalid_io_total: Count, "always 0: requests of any alignment are served",
-        [FIELD.named("invalid_io").within("io_stat")];
     counter notify_free_total: Count, "pages that a discard or write-zeroes freed",
         [state(PAGES).named("notify_free").within("io_stat")];
 }

@@ -79,11 +79,6 @@ impl Limit {
         }
         before.max(held)
     }
-
-    /// Begins to look for the most from `held` on.
-    pub(crate) fn reset_held_max(&self, held: u64) {
-        self.held_max.store(held, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -103,6 +103,15 @@ impl Text {
         }
     }
 
+    /// Adds the same of something of a name.
+    pub(crate) fn figures_of<F: Figures>(&mut self, label: (&str, &str), of: &F) {
+        for figure in F::ALL {
+            let Some(name) = figure.metric() else { continue };
+            self.begin(name, figure.kind, figure.meaning);
+            self.value_of(name, label, (figure.of)(of));
+        }
+    }
+
     /// Adds the figures that a run's state has, as those of the run with this number.
     pub(crate) fn of_run<F: Figures>(&mut self, pid: &str, of: &F) {
         for figure in F::ALL {

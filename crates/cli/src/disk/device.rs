@@ -133,9 +133,6 @@ impl Device {
         if knobs.idle_after != before.idle_after {
             self.shrinker.set_idle_after(knobs.idle_after);
         }
-        if settings.iter().any(Setting::resets_used_max) {
-            self.store().reset_held_max();
-        }
         Ok(())
     }
 

@@ -55,19 +55,12 @@ figures! {
          View::Rate];
 
     gauge stored_pages: Count, "pages stored, wherever they are", [state(PAGES).within("zswap")];
-    gauge stored_incompressible_pages: Count, "the same as huge_pages", [FIELD.within("zswap")];
     gauge pool_total_size: Bytes, "bytes of the pool's pages in use",
         [state(MEMORY).row("  pool_total_size").within("zswap"), metric("pool_bytes")];
-    total written_back_pages: Count, "the same as bd_writes", [FIELD.within("zswap")];
     total pool_limit_hit: Count, "writes refused at the limit",
         [state(FAILED).within("zswap"), metric("limit_hit_total")];
     total reject_alloc_fail: Count, "writes refused because the system had no memory",
         [state(FAILED).within("zswap"), metric("alloc_fail_total")];
-    total reject_compress_poor: Count,
-        "writes refused because the page does not compress; a device stores such pages, so 0",
-        [state(FAILED).within("zswap")];
-    total reject_compress_fail: Count, "always 0: codecs fail only by length",
-        [FIELD.within("zswap")];
     total reject_reclaim_fail: Count, "times that writeback made no room",
         [state(FAILED).within("zswap")];
     total decompress_fail: Count, "reads of pages in memory whose bytes did not decode",
@@ -123,12 +116,9 @@ impl DiskFigures {
             backing_reads_total: store.backing_reads_total,
             backing_writes_total: store.backing_writes_total,
             stored_pages: store.stored_pages,
-            stored_incompressible_pages: store.stored_incompressible_pages,
             pool_total_size: store.pool.pool_bytes(),
-            written_back_pages: store.backing_writes_total,
             pool_limit_hit: store.pool_limit_hit_total,
             reject_alloc_fail: store.reject_alloc_fail_total,
-            reject_compress_poor: store.reject_compress_poor_total,
             reject_reclaim_fail: store.reject_reclaim_fail_total,
             decompress_fail: store.decompress_fail_total,
             metadata_bytes: store.metadata_bytes,

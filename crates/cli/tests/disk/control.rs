@@ -31,7 +31,6 @@ fn knobs_are_turned_and_told() {
         "writeback_limit=1MiB",
         "shrinker_enabled=1",
         "idle_after=1h",
-        "mem_used_max=0",
     ]);
     for (name, value) in [
         ("mem_limit", 16 << 20),

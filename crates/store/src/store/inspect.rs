@@ -31,11 +31,6 @@ impl Store {
         stats
     }
 
-    /// Begins to look for the most that is held from now on (zram's `mem_used_max`).
-    pub fn reset_held_max(&self) {
-        self.limit.reset_held_max(self.held_bytes());
-    }
-
     /// Returns all bytes of memory that the store holds: pages, idle pages and metadata.
     ///
     /// It adds up the pool's shards without a lock. While threads store and free, the sum may

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_disk::vhost_user::VhostUserFrontend;
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -28,8 +28,7 @@ static SERVER: LazyLock<(VhostUserFrontend, PathBuf)> = LazyLock::new(|| {
     let disk = Disk::new(Arc::new(store.expect("the options are in range")), &options);
     let disk = Arc::new(disk.expect("the size is in range"));
     let socket = std::env::temp_dir().join(format!("zfold-fuzz-{}.sock", std::process::id()));
-    let options = VhostUserOptions::default().with_queues(2).with_queue_size(256);
-    let frontend = VhostUserFrontend::listen(disk, &socket, options);
+    let frontend = VhostUserFrontend::listen(disk, &socket, Some(2));
     (frontend.expect("a socket is to be had"), socket)
 });
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::Child;
-use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_disk::vhost_user::VhostUserFrontend;
 use zfold_testing::skip::{installed, skip};
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -52,8 +52,7 @@ fn a_guest_keeps_a_file_system_on_vhost_user() {
     let disk = common::disk(256 << 20, false);
     let sockets = tempfile::tempdir().unwrap();
     let socket = sockets.path().join("disk.sock");
-    let options = VhostUserOptions::default().with_queues(2).with_serial("guest-test");
-    let frontend = VhostUserFrontend::listen(disk.clone(), &socket, options).unwrap();
+    let frontend = VhostUserFrontend::listen(disk.clone(), &socket, Some(2)).unwrap();
     let chardev = format!("socket,id=c0,path={}", socket.display());
     let device = "vhost-user-blk-pci,chardev=c0,num-queues=2";
     let arguments = ["-chardev", &chardev, "-device", device].map(String::from);

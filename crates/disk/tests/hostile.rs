@@ -19,7 +19,7 @@ use monitor::{Guest, MIB};
 use vhost::VhostBackend;
 use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
 use zfold_disk::nbd::{Address, Listener, NbdOptions, NbdServer};
-use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_disk::vhost_user::VhostUserFrontend;
 use zfold_testing::wait::PATIENCE;
 use zfold_testing::{Random, wait_until};
 
@@ -142,8 +142,7 @@ fn eight_clients_lose_nothing_to_hostile_clients_and_guests() {
         .with_idle_after(Duration::from_secs(3600));
     let server = NbdServer::new(Arc::clone(&disk), options);
     server.serve(Listener::bind(&Address::Unix(path.clone())).unwrap()).unwrap();
-    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64);
-    let frontend = VhostUserFrontend::listen(Arc::clone(&disk), &socket, options).unwrap();
+    let frontend = VhostUserFrontend::listen(Arc::clone(&disk), &socket, Some(2)).unwrap();
 
     let (begun, hostile) = (AtomicUsize::new(0), AtomicUsize::new(2));
     thread::scope(|scope| {

@@ -23,7 +23,7 @@ use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
-use zfold_disk::vhost_user::{VhostUserError, VhostUserFrontend, VhostUserOptions};
+use zfold_disk::vhost_user::{VhostUserError, VhostUserFrontend};
 use zfold_testing::process::Killed;
 use zfold_testing::{Random, wait_until};
 
@@ -207,21 +207,17 @@ fn a_door_closes_under_a_connection() {
 fn sockets_of_the_dead_are_replaced_and_others_are_not() {
     let server = serve();
     let disk = || common::disk(MIB, false);
-    let listen = |path: &Path, queues, queue_size| {
-        let options = VhostUserOptions::default().with_queues(queues).with_queue_size(queue_size);
-        VhostUserFrontend::listen(disk(), path, options)
-    };
-    assert!(matches!(listen(&server.socket, 1, 64), Err(VhostUserError::InUse)));
+    let listen = |path: &Path, queues| VhostUserFrontend::listen(disk(), path, Some(queues));
+    assert!(matches!(listen(&server.socket, 1), Err(VhostUserError::InUse)));
     let other = server.socket.with_file_name("dead.sock");
     drop(UnixListener::bind(&other).unwrap());
     assert!(other.exists());
-    drop(listen(&other, 1, 64).unwrap());
+    drop(listen(&other, 1).unwrap());
     std::fs::write(&other, "no socket").unwrap();
-    assert!(matches!(listen(&other, 1, 64), Err(VhostUserError::Socket(_))));
+    assert!(matches!(listen(&other, 1), Err(VhostUserError::Socket(_))));
     assert_eq!(std::fs::read(&other).unwrap(), b"no socket");
-    assert!(matches!(listen(&other, 0, 64), Err(VhostUserError::Queues(0))));
-    assert!(matches!(listen(&other, 65, 64), Err(VhostUserError::Queues(65))));
-    assert!(matches!(listen(&other, 1, 100), Err(VhostUserError::QueueSize(100))));
+    assert!(matches!(listen(&other, 0), Err(VhostUserError::Queues(0))));
+    assert!(matches!(listen(&other, 65), Err(VhostUserError::Queues(65))));
     let nowhere = server.socket.with_file_name("no").join("disk.sock");
-    assert!(matches!(listen(&nowhere, 1, 64), Err(VhostUserError::Socket(_))));
+    assert!(matches!(listen(&nowhere, 1), Err(VhostUserError::Socket(_))));
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use zfold_disk::fuse::FuseFrontend;
 use zfold_disk::nbd::{Address, Listener, NbdOptions, NbdServer, NbdStats, Tls, tls_config};
-use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_disk::vhost_user::VhostUserFrontend;
 use zfold_pool::Lock;
 
 use super::device::Device;
@@ -60,8 +60,7 @@ impl Frontends {
         let mount = Lock::new(mount.transpose()?);
         let guest = args.vhost_user.as_ref().map(|path| {
             addresses.push(format!("vhost-user:{}", path.display()));
-            VhostUserFrontend::listen(disk(), path, VhostUserOptions::default())
-                .map_err(|error| own(&error))
+            VhostUserFrontend::listen(disk(), path, None).map_err(|error| own(&error))
         });
         let guest = Lock::new(guest.transpose()?);
         for listener in listeners {

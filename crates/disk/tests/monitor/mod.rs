@@ -19,7 +19,7 @@ use vm_memory::{
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use zfold_disk::Disk;
-use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_disk::vhost_user::VhostUserFrontend;
 use zfold_testing::wait::{PATIENCE, wait_until};
 
 use crate::common;
@@ -51,8 +51,7 @@ pub(crate) fn serve() -> Server {
 }
 
 pub(crate) fn listen(disk: &Arc<Disk>, socket: &Path) -> VhostUserFrontend {
-    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("s");
-    VhostUserFrontend::listen(disk.clone(), socket, options).unwrap()
+    VhostUserFrontend::listen(disk.clone(), socket, Some(2)).unwrap()
 }
 
 /// A monitor with a guest of one queue.

@@ -3,13 +3,14 @@
 //! Pre-shared keys are not offered: no TLS library under a free licence that is written in Rust
 //! has them.
 
+use std::fmt::Display;
 use std::io::{self, IoSlice, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use thiserror::Error;
 use zfold_store::files::open_to_read;
@@ -55,39 +56,15 @@ impl Tls {
     }
 }
 
-/// Why a TLS configuration was not made.
+/// Why a TLS configuration was not made: the file, its flaw, and what is needed.
 #[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// A file cannot be read or is not PEM with what should be in it.
-    #[error("{path}: {source}; a PEM file is needed")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Its flaw.
-        source: pem::Error,
-    },
-    /// A file holds no certificate.
-    #[error("{path} holds no certificate; a PEM file is needed")]
-    NoCertificate {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The certificates of the authority are unusable.
-    #[error("the client authority is unusable: {0}")]
-    Authority(#[source] VerifierBuilderError),
-    /// The key is of a kind or size that is not supported.
-    #[error(
-        "{path}: no usable key; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or P-384, and \
-         Ed25519 are supported"
-    )]
-    Key {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Certificate and key do not fit.
-    #[error("certificate and key do not work together: {0}")]
-    Config(#[source] rustls::Error),
+#[error("{0}")]
+pub struct TlsError(String);
+
+impl TlsError {
+    fn file(path: &Path, flaw: impl Display) -> Self {
+        Self(format!("{}: {flaw}; a PEM file is needed", path.display()))
+    }
 }
 
 /// Returns a configuration with the server's certificate chain and key, both PEM files. With
@@ -103,36 +80,41 @@ pub fn tls_config(
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = certificates(cert_chain_pem)?;
     let key = read(key_pem).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem));
-    let key = key.map_err(|source| TlsError::File { path: key_pem.into(), source })?;
-    provider
-        .key_provider
-        .load_private_key(key.clone_key())
-        .map_err(|_| TlsError::Key { path: key_pem.into() })?;
+    let key = key.map_err(|flaw| TlsError::file(key_pem, flaw))?;
+    provider.key_provider.load_private_key(key.clone_key()).map_err(|_| {
+        TlsError(format!(
+            "{}: no usable key; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or P-384, and \
+             Ed25519 are supported",
+            key_pem.display()
+        ))
+    })?;
+    let unfit = |error| TlsError(format!("certificate and key do not work together: {error}"));
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Config)?;
+        .map_err(unfit)?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(path)? {
-                roots.add(certificate).map_err(TlsError::Config)?;
+                roots.add(certificate).map_err(unfit)?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            let verifier = verifier
                 .build()
-                .map_err(TlsError::Authority)?;
+                .map_err(|flaw| TlsError(format!("the client authority is unusable: {flaw}")))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    Ok(Arc::new(builder.with_single_cert(chain, key).map_err(TlsError::Config)?))
+    Ok(Arc::new(builder.with_single_cert(chain, key).map_err(unfit)?))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let file = |source| TlsError::File { path: path.into(), source };
+    let file = |flaw| TlsError::file(path, flaw);
     let pem = read(path).map_err(file)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(file)?;
-    if chain.is_empty() { Err(TlsError::NoCertificate { path: path.into() }) } else { Ok(chain) }
+    if chain.is_empty() { Err(TlsError::file(path, "it holds no certificate")) } else { Ok(chain) }
 }
 
 /// Returns the bytes of a PEM file.

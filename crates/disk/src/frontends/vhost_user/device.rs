@@ -30,11 +30,12 @@ use zfold_store::pool::{Lock, sound};
 
 use super::lost::Guest;
 use super::memory;
-use super::options::VhostUserOptions;
-use super::request::{RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, SEGMENTS_MAX, Serial, Server};
+use super::request::{RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, SEGMENTS_MAX, Server};
 use super::vring::{Memory, Vring};
 use crate::disk::Disk;
 
+/// Entries of the largest queue that a monitor may set up.
+const QUEUE_SIZE_MAX: usize = 1024;
 /// Bytes of the configuration space, up to what version 1.1 of virtio knows.
 const CONFIG_LEN: usize = 60;
 /// Where the guest says whether writes may be cached.
@@ -43,8 +44,7 @@ const CONFIG_WCE_AT: usize = 32;
 /// The device of one connection.
 pub(super) struct Device {
     disk: Arc<Disk>,
-    options: VhostUserOptions,
-    serial: Serial,
+    queues: u16,
     /// The guest's memory, as it was checked last.
     guest: RwLock<Guest>,
     /// Ends the connection.
@@ -77,21 +77,18 @@ impl From<io::Error> for BrokenQueue {
 }
 
 impl Device {
-    pub(super) fn new(disk: Arc<Disk>, options: &VhostUserOptions) -> io::Result<Self> {
-        let mut serial = Serial::default();
-        let len = options.serial.len().min(serial.len());
-        serial[..len].copy_from_slice(&options.serial.as_bytes()[..len]);
+    /// Returns a device with so many queues, each of which has a thread.
+    pub(super) fn new(disk: Arc<Disk>, queues: u16) -> io::Result<Self> {
         Ok(Self {
             disk,
-            options: options.clone(),
-            serial,
+            queues,
             guest: RwLock::new(Guest::watch(GuestMemoryMmap::new())?),
             connection: Lock::default(),
             write_back: AtomicBool::new(true),
             flushes: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             stopped: EventFd::new(EFD_NONBLOCK)?,
-            buffers: (0..options.queues).map(|_| Lock::default()).collect(),
+            buffers: (0..queues).map(|_| Lock::default()).collect(),
         })
     }
 
@@ -136,7 +133,7 @@ impl Device {
     /// The number of the event that ends a queue's thread. Those up to the number of queues are the
     /// library's.
     fn stop_event(&self) -> u16 {
-        self.options.queues + 1
+        self.queues + 1
     }
 
     fn stopping(&self) -> bool {
@@ -177,9 +174,9 @@ impl Device {
         let queue = state.get_queue_mut();
         let Some(chain) = queue.iter(guest.clone())?.next() else { return Ok(false) };
         let head = chain.head_index();
-        let (disk, serial, guest) = (&*self.disk, &self.serial, &guest);
+        let (disk, guest) = (&*self.disk, &guest);
         let write_through = self.write_through();
-        let len = Server { disk, serial, guest, write_through, buffer }.serve(chain);
+        let len = Server { disk, guest, write_through, buffer }.serve(chain);
         if guest.is_lost() {
             // Of this memory, whatever the guest has by now: the request has no answer.
             self.disconnect();
@@ -210,7 +207,7 @@ impl Device {
         put(24, &[sectors_per_page.max(1).ilog2() as u8]);
         put(26, &(sectors_per_page as u16).to_le_bytes());
         put(CONFIG_WCE_AT, &[self.write_back.load(Ordering::Relaxed).into()]);
-        put(34, &self.options.queues.to_le_bytes());
+        put(34, &self.queues.to_le_bytes());
         put(36, &RANGE_SECTORS_MAX.to_le_bytes());
         put(40, &RANGES_MAX.to_le_bytes());
         put(44, &page_sectors.to_le_bytes());
@@ -226,11 +223,11 @@ impl VhostUserBackend for Device {
     type Vring = Vring;
 
     fn num_queues(&self) -> usize {
-        self.options.queues.into()
+        self.queues.into()
     }
 
     fn max_queue_size(&self) -> usize {
-        self.options.queue_size.into()
+        QUEUE_SIZE_MAX
     }
 
     fn features(&self) -> u64 {
@@ -301,7 +298,7 @@ impl VhostUserBackend for Device {
     }
 
     fn queues_per_thread(&self) -> Vec<u64> {
-        (0..self.options.queues).map(|queue| 1 << queue).collect()
+        (0..self.queues).map(|queue| 1 << queue).collect()
     }
 
     fn handle_event(

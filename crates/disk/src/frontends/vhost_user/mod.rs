@@ -11,13 +11,13 @@
 //! events or for memory. Keep the socket where only it can connect.
 
 mod device;
+mod error;
 #[allow(unsafe_code, reason = "a handler of SIGBUS cannot be had without")]
 mod lost;
 mod memory;
-mod options;
 mod request;
 mod server;
 mod vring;
 
-pub use options::{VhostUserError, VhostUserOptions};
+pub use error::VhostUserError;
 pub use server::VhostUserFrontend;

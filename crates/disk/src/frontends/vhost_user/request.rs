@@ -44,8 +44,8 @@ const PIECE: usize = 256 << 10;
 const HEADER_LEN: usize = 16;
 const RANGE_LEN: usize = 16;
 
-/// A name for the device, padded with zeros.
-pub(super) type Serial = [u8; VIRTIO_BLK_ID_BYTES as usize];
+/// The serial number of every device, padded with zeros.
+const SERIAL: [u8; VIRTIO_BLK_ID_BYTES as usize] = *b"zfold\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// Why a request failed, as reported to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,6 @@ impl From<std::io::Error> for Failure {
 #[derive(Debug)]
 pub(super) struct Server<'a> {
     pub(super) disk: &'a Disk,
-    pub(super) serial: &'a Serial,
     /// The memory in which requests lie.
     pub(super) guest: &'a Guest,
     /// Whether writes are flushed at once, because the guest will not request it.
@@ -114,8 +113,8 @@ impl Server<'_> {
             VIRTIO_BLK_T_OUT => self.write(sector, &mut reader),
             VIRTIO_BLK_T_FLUSH => Ok(self.disk.flush()?),
             VIRTIO_BLK_T_GET_ID => {
-                let len = data.available_bytes().min(self.serial.len());
-                Ok(data.write_all(&self.serial[..len])?)
+                let len = data.available_bytes().min(SERIAL.len());
+                Ok(data.write_all(&SERIAL[..len])?)
             }
             kind @ (VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES) => {
                 self.zero(kind == VIRTIO_BLK_T_WRITE_ZEROES, &mut reader)

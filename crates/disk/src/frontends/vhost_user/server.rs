@@ -24,7 +24,7 @@ use vm_memory::GuestMemoryMmap;
 use zfold_store::pool::Lock;
 
 use super::device::Device;
-use super::options::{QUEUE_SIZE_MAX, QUEUES_MAX, VhostUserError, VhostUserOptions};
+use super::error::{QUEUES_MAX, VhostUserError};
 use super::vring::Memory;
 use crate::disk::Disk;
 
@@ -38,11 +38,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// use std::path::Path;
 /// use std::sync::Arc;
 /// use zfold_disk::Disk;
-/// use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+/// use zfold_disk::vhost_user::VhostUserFrontend;
 ///
 /// # fn serve(disk: Arc<Disk>) -> Result<(), Box<dyn std::error::Error>> {
 /// let socket = Path::new("/run/disk.sock");
-/// let frontend = VhostUserFrontend::listen(disk, socket, VhostUserOptions::default())?;
+/// let frontend = VhostUserFrontend::listen(disk, socket, None)?;
 /// // qemu-system-x86_64 -object memory-backend-memfd,id=m0,size=1G,share=on \
 /// //   -machine memory-backend=m0 -chardev socket,id=c0,path=/run/disk.sock \
 /// //   -device vhost-user-blk-pci,chardev=c0,num-queues=1 ...
@@ -77,22 +77,22 @@ impl fmt::Debug for Served {
 }
 
 impl VhostUserFrontend {
-    /// Makes the socket `path` and serves `disk` to the monitor that connects. A socket that a dead
-    /// server left behind is replaced.
+    /// Makes the socket `path` and serves `disk` to the monitor that connects, with 1 to 64 queues,
+    /// each of which has a thread; one for each CPU of this machine without a number. Monitors
+    /// refuse a device with fewer than they want, which by default is one for each of the guest's
+    /// CPUs. A socket that a dead server left behind is replaced.
     ///
     /// # Errors
     /// [`VhostUserError`]; no socket is left behind.
     pub fn listen(
         disk: Arc<Disk>,
         path: &Path,
-        options: VhostUserOptions,
+        queues: Option<u16>,
     ) -> Result<Self, VhostUserError> {
-        let VhostUserOptions { queues, queue_size, .. } = options;
+        let cpus = || thread::available_parallelism().map_or(1, usize::from);
+        let queues = queues.unwrap_or_else(|| cpus().min(QUEUES_MAX.into()) as u16);
         if !(1..=QUEUES_MAX).contains(&queues) {
             return Err(VhostUserError::Queues(queues));
-        }
-        if !(4..=QUEUE_SIZE_MAX).contains(&queue_size) || !queue_size.is_power_of_two() {
-            return Err(VhostUserError::QueueSize(queue_size));
         }
         let ours = bind(path)?;
         let state = Arc::new(Lock::new(Served::default()));
@@ -101,7 +101,7 @@ impl VhostUserFrontend {
         let state = frontend.state.clone();
         let server = thread::Builder::new()
             .name("zfold-vhost".into())
-            .spawn(move || serve(&disk, &options, theirs, &state))
+            .spawn(move || serve(&disk, queues, theirs, &state))
             .map_err(VhostUserError::Start)?;
         frontend.server = Some(server);
         Ok(frontend)
@@ -136,15 +136,10 @@ impl Drop for VhostUserFrontend {
 }
 
 /// Serves one connection after the other until the frontend is closed.
-fn serve(
-    disk: &Arc<Disk>,
-    options: &VhostUserOptions,
-    listener: UnixListener,
-    state: &Lock<Served>,
-) {
+fn serve(disk: &Arc<Disk>, queues: u16, listener: UnixListener, state: &Lock<Served>) {
     let mut listener = Listener::from(listener);
     while !state.lock().closed {
-        if serve_connection(disk, options, &mut listener, state).is_err() && !state.lock().closed {
+        if serve_connection(disk, queues, &mut listener, state).is_err() && !state.lock().closed {
             thread::sleep(PAUSE);
         }
     }
@@ -153,12 +148,12 @@ fn serve(
 /// Waits for a connection and serves it to its end.
 fn serve_connection(
     disk: &Arc<Disk>,
-    options: &VhostUserOptions,
+    queues: u16,
     listener: &mut Listener,
     state: &Lock<Served>,
 ) -> io::Result<()> {
     let memory = Memory::new(GuestMemoryMmap::new());
-    let device = Arc::new(Device::new(disk.clone(), options)?);
+    let device = Arc::new(Device::new(disk.clone(), queues)?);
     let daemon = VhostUserDaemon::new("zfold-vhost-msg".into(), device.clone(), memory);
     let mut daemon = daemon.map_err(|error| io::Error::other(error.to_string()))?;
     if let Err(error) = device.attach(&daemon) {

@@ -30,9 +30,7 @@ fn bench() -> Bench {
     let disk = Arc::new(Disk::new(Arc::new(store), &options).unwrap());
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
     let shared = Memory::new(memory.clone());
-    let options =
-        VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("x".repeat(30));
-    let device = Device::new(disk.clone(), &options).unwrap();
+    let device = Device::new(disk.clone(), 2).unwrap();
     device.update_memory(shared.clone()).unwrap();
     let vring = Vring::new(shared, QUEUE).unwrap();
     vring.set_queue_size(QUEUE);

@@ -75,7 +75,6 @@ pub mod reply {
     pub const PLATFORM: u32 = ERROR + 4;
     pub const TLS_REQUIRED: u32 = ERROR + 5;
     pub const UNKNOWN: u32 = ERROR + 6;
-    pub const TOO_BIG: u32 = ERROR + 9;
 }
 
 /// The information that a client may request about an export.

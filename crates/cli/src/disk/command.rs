@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use zfold_store::Selection;
+use zfold_store::{Recompress, Selection};
 
 use super::snapshot::SnapshotPlace;
 use crate::settings::{Setting, bytes, pages};
@@ -35,8 +35,8 @@ pub(crate) enum ControlCommand {
         /// At most this many.
         max_pages: Option<u64>,
     },
-    /// Compress pages again.
-    Recompress(RecompressCommand),
+    /// Compress pages again, with that codec of the list, or the first.
+    Recompress(Recompress, Option<String>),
     /// Write a snapshot.
     Save(SnapshotPlace),
     /// Train a dictionary on the contents and write it to a file.
@@ -50,19 +50,6 @@ pub(crate) enum ControlCommand {
     Stat,
     /// End the server.
     Shutdown,
-}
-
-/// How to compress pages again.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RecompressCommand {
-    /// Which pages.
-    pub(crate) selection: Selection,
-    /// Only pages of at least this many compressed bytes.
-    pub(crate) threshold_bytes: Option<usize>,
-    /// At most this many.
-    pub(crate) max_pages: Option<u64>,
-    /// With which codec of the list, by its name; the first without.
-    pub(crate) codec: Option<String>,
 }
 
 impl ControlCommand {
@@ -146,12 +133,7 @@ fn writeback(words: &[&str]) -> Result<ControlCommand, String> {
 }
 
 fn recompress(words: &[&str]) -> Result<ControlCommand, String> {
-    let mut how = RecompressCommand {
-        selection: Selection::All,
-        threshold_bytes: None,
-        max_pages: None,
-        codec: None,
-    };
+    let (mut how, mut codec) = (Recompress::new(Selection::All, 1), None);
     for word in words {
         match word.split_once('=') {
             Some(("type", "all")) => how.selection = Selection::All,
@@ -161,13 +143,13 @@ fn recompress(words: &[&str]) -> Result<ControlCommand, String> {
                 how.threshold_bytes = Some(len.ok_or_else(|| wrong_number(text))?);
             }
             Some(("max_pages", number)) => how.max_pages = Some(count(number)?),
-            Some(("algo", name)) => how.codec = Some(name.to_owned()),
+            Some(("algo", name)) => codec = Some(name.to_owned()),
             _ => {
                 return Err(format!("'{word}' is not type=, threshold=, max_pages= or algo="));
             }
         }
     }
-    Ok(ControlCommand::Recompress(how))
+    Ok(ControlCommand::Recompress(how, codec))
 }
 
 fn train(words: &[&str]) -> Result<ControlCommand, String> {
@@ -236,13 +218,13 @@ mod tests {
         );
         assert_eq!(parse("idle all"), Ok(ControlCommand::Idle(None)));
         assert_eq!(parse("idle 30"), parse("idle 30s"));
-        let Ok(ControlCommand::Recompress(how)) =
+        let Ok(ControlCommand::Recompress(how, codec)) =
             parse("recompress type=idle threshold=3000 algo=zstd:9")
         else {
             panic!("refused")
         };
         assert_eq!((how.selection, how.threshold_bytes), (Selection::Idle, Some(3000)));
-        assert_eq!(how.codec.as_deref(), Some("zstd:9"));
+        assert_eq!(codec.as_deref(), Some("zstd:9"));
         assert_eq!(parse("train f 16KiB"), parse("train f"));
     }
 

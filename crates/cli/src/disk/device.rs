@@ -218,14 +218,14 @@ fn load(plan: &DiskPlan, store: &Store) -> Result<(), Failure> {
         remark(&format!("{name} starts empty: {place} does not exist yet"));
         return Ok(());
     }
-    let fits = |was: Option<u64>| match was {
-        Some(was) if was > size => Err(Failure::new(format!(
-            "{name}: {place} holds a device of {}: give --size at least that",
-            format_size(was)
-        ))),
-        _ => Ok(()),
-    };
-    let report = place.restore(store, fits, failure)?;
+    let was = place.device_size().map_err(|error| failure(&error))?;
+    if let Some(was) = was.filter(|was| *was > size) {
+        let was = format_size(was);
+        return Err(Failure::new(format!(
+            "{name}: {place} holds a device of {was}: give --size at least that"
+        )));
+    }
+    let report = place.restore(store).map_err(|error| failure(&error))?;
     if report.lost_pages > 0 {
         remark(&format!(
             "{name}: {} of the {} pages in {place} could not be read when it was saved: reading \

@@ -135,7 +135,6 @@ impl DiskFigures {
             backing_failed_reads_total: store.backing_failed_reads_total,
             backing_failed_writes_total: store.backing_failed_writes_total,
             backing_damaged_total: store.backing_damaged_total,
-            ..Self::default()
         }
     }
 

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use zfold_store::files::{self, Readers};
-use zfold_store::{Processed, Recompress};
+use zfold_store::{CodecSpec, Processed};
 
 use crate::control::protocol::Request;
 
-use super::command::{ControlCommand, RecompressCommand};
+use super::command::ControlCommand;
 use super::device::Device;
 use super::frontends::Frontends;
 use super::report::{DiskReport, Report, SCHEMA};
@@ -79,8 +79,10 @@ impl Server {
                 let done = store.writeback(&selection, max_pages);
                 done.map(processed).map_err(|error| error.to_string())
             }
-            ControlCommand::Recompress(how) => {
-                let how = recompress(device, how)?;
+            ControlCommand::Recompress(mut how, codec) => {
+                if let Some(name) = codec {
+                    how.priority = priority(device, &name)?;
+                }
                 store.recompress(&how).map(processed).map_err(|error| error.to_string())
             }
             ControlCommand::Save(place) => {
@@ -100,21 +102,13 @@ fn absolute(path: &Path) -> Result<&Path, String> {
     if path.is_absolute() { Ok(path) } else { Err("give the absolute path of a file".to_owned()) }
 }
 
-/// Returns what to compress again, with the codec's place in the device's list.
-fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, String> {
-    let RecompressCommand { selection, threshold_bytes, max_pages, codec } = how;
-    let mut place = 0;
-    if let Some(name) = codec {
-        let is = |codec: &zfold_store::CodecSpec| {
-            codec.to_string() == name || codec.kind().name() == name
-        };
-        place = device.plan.args.recompress.iter().position(is).ok_or_else(|| {
-            format!("{} does not recompress with '{name}' (see get)", device.plan.args.name)
-        })?;
-    }
-    Ok(Recompress::new(selection, place as u8 + 1)
-        .with_threshold_bytes(threshold_bytes)
-        .with_max_pages(max_pages))
+/// Returns the place of a codec in the device's list for recompression, from 1.
+fn priority(device: &Device, name: &str) -> Result<u8, String> {
+    let is = |codec: &CodecSpec| codec.to_string() == name || codec.kind().name() == name;
+    let place = device.plan.args.recompress.iter().position(is);
+    place.map(|place| place as u8 + 1).ok_or_else(|| {
+        format!("{} does not recompress with '{name}' (see get)", device.plan.args.name)
+    })
 }
 
 /// Trains a dictionary on the contents of a device and writes it to a file.

@@ -1,7 +1,7 @@
 //! Where a snapshot of a device is kept: in a file, or in an object on other machines.
 
 use std::fmt;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -91,33 +91,18 @@ impl SnapshotPlace {
         }
     }
 
-    /// Fills the empty store from the snapshot, unless `fits` refuses the size of the device of
-    /// which it is, if it says.
+    /// Fills the empty store from the snapshot.
     ///
     /// # Errors
-    /// The error of `fits`, or the reason why the snapshot cannot be loaded, in the words of
-    /// `cannot`; the store is then empty.
-    pub(crate) fn restore<E>(
-        &self,
-        store: &Store,
-        fits: impl FnOnce(Option<u64>) -> Result<(), E>,
-        cannot: impl Fn(&dyn fmt::Display) -> E,
-    ) -> Result<SnapshotReport, E> {
-        let restored = match self {
-            Self::File(path) => {
-                fits(self.device_size().map_err(|error| cannot(&error))?)?;
-                store.restore_from(path)
-            }
-            // Read once, not checked before as a file is: on an error no client is served.
+    /// [`SnapshotError`]; the store is then empty.
+    pub(crate) fn restore(&self, store: &Store) -> Result<SnapshotReport, SnapshotError> {
+        match self {
+            Self::File(path) => store.restore_from(path),
             Self::Object(place) => {
-                let object = opened(place).map_err(|error| cannot(&error))?;
-                let input = object.read().map_err(|error| cannot(&error))?;
-                let mut looked = Looked { input, bytes: Vec::new() };
-                fits(size_told(&mut looked))?;
-                store.restore(&mut looked.rewound())
+                let object = opened(place)?;
+                store.restore(&mut object.read()?)
             }
-        };
-        restored.map_err(|error| cannot(&error))
+        }
     }
 
     /// Saves what the store holds, with a label; returns what that took.
@@ -162,27 +147,6 @@ fn size_told(input: &mut dyn Read) -> Option<u64> {
     Some(label.size)
 }
 
-/// A stream whose beginning can be inspected before it is read from there.
-struct Looked<R> {
-    input: R,
-    /// The inspected bytes.
-    bytes: Vec<u8>,
-}
-
-impl<R: Read> Looked<R> {
-    fn rewound(self) -> impl Read {
-        Cursor::new(self.bytes).chain(self.input)
-    }
-}
-
-impl<R: Read> Read for Looked<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let len = self.input.read(out)?;
-        self.bytes.extend_from_slice(&out[..len]);
-        Ok(len)
-    }
-}
-
 fn opened(place: &Place) -> io::Result<Box<dyn Object>> {
     object(place).map_err(|error| other(&error.to_string()))
 }
@@ -197,25 +161,5 @@ impl fmt::Display for SnapshotPlace {
             Self::File(path) => path.display().fmt(f),
             Self::Object(place) => place.fmt(f),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use zfold_store::{CodecKind, StoreOptions};
-
-    use super::*;
-
-    #[test]
-    fn a_stream_that_was_looked_at_is_read_from_its_start() {
-        let store = || Store::open(&StoreOptions::new(64, CodecKind::Lz4.into())).expect("a store");
-        let (from, to) = (store(), store());
-        from.store(7, &[[1, 2, 3, 4]; 1024].concat()).expect("stored");
-        let (label, mut saved) = (br#"{"size":262144}"#, Vec::new());
-        from.save(label, &mut saved).expect("saved");
-        let mut looked = Looked { input: &saved[..], bytes: Vec::new() };
-        assert_eq!(size_told(&mut looked), Some(262_144));
-        assert!(!looked.bytes.is_empty() && looked.bytes.len() < saved.len());
-        assert_eq!(to.restore(&mut looked.rewound()).expect("restored").pages, 1);
     }
 }

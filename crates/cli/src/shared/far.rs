@@ -24,9 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// # Errors
 /// It is none, or has a password where all users can see it; status 2.
 pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
-    let typed = std::env::args_os().any(|argument| argument.to_string_lossy().contains(text));
-    let source = if typed { Source::Arguments } else { Source::File };
-    let place = Place::parse(text, source, variable);
+    let place = Place::parse(text, Source::Arguments, variable);
     place.map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 

@@ -12,9 +12,7 @@ use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 pub use zfold_testing::nbd::client::{Client, Reply, info_request, queries, request, string};
-pub use zfold_testing::nbd::protocol::reply::{
-    ACK, INVALID, POLICY, TLS_REQUIRED, TOO_BIG, UNKNOWN, UNSUPPORTED,
-};
+pub use zfold_testing::nbd::protocol::reply::{ACK, INVALID, POLICY, TLS_REQUIRED, UNSUPPORTED};
 pub use zfold_testing::nbd::protocol::{command::*, command_flag::*, error::*, option::*};
 pub use zfold_testing::skip::{has_loopback, skip};
 pub use zfold_testing::wait::{PATIENCE, wait_until};

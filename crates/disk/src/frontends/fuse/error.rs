@@ -17,9 +17,6 @@ pub enum FuseError {
     /// Only root may mount, and there is no `fusermount3` to help.
     #[error("mounting needs root or fusermount3 (install the package fuse3)")]
     NoHelper,
-    /// Only root may let others open the file, unless the system's configuration allows it.
-    #[error("only root can admit other users (put user_allow_other into /etc/fuse.conf)")]
-    OthersDenied,
     /// The path is something else than a regular file.
     #[error("the device must be mounted over a file (name one, or a new path)")]
     NotAFile,
@@ -52,7 +49,6 @@ impl FuseError {
     pub(super) fn mount(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NoHelper,
-            io::ErrorKind::PermissionDenied => Self::OthersDenied,
             _ => Self::Mount(error),
         }
     }

@@ -132,17 +132,4 @@ impl Input {
         }
         Ok(())
     }
-
-    /// Drops the next `len` bytes, received or not.
-    pub(super) fn skip(&mut self, channel: &Channel, mut len: usize) -> io::Result<()> {
-        while len > 0 {
-            if self.plain.is_empty() && self.fill(channel)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let some = len.min(self.plain.bytes().len());
-            self.plain.consume(some);
-            len -= some;
-        }
-        Ok(())
-    }
 }

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use zfold_nbd::{COMMON_PAYLOAD, Request, command};
+use zfold_nbd::{Request, command};
 use zfold_store::pool::{Lock, sound};
 
 use super::budget::{Budget, RESERVE, Reserved, Shared};
@@ -42,7 +42,7 @@ use super::channel::{Channel, Input};
 use super::fence::Member;
 use super::output::{Output, Replies};
 use super::pieces;
-use super::serve::{Refusal, Responder, is_long, weight};
+use super::serve::{Responder, is_long, weight};
 use super::stats::NbdCounters;
 
 /// Requests that one thread takes at once.
@@ -99,7 +99,6 @@ struct Taken {
     request: Request,
     /// Where its payload ends; it begins where the former one's ends.
     payload_end: usize,
-    refused: Option<Refusal>,
     weight: u64,
 }
 
@@ -291,17 +290,13 @@ impl<'a> Connection<'a> {
         weight: u64,
     ) -> io::Result<()> {
         let len = request.payload();
-        let max = self.responder.max_request;
-        let mut refused = None;
-        if len > max.max(COMMON_PAYLOAD) as usize {
+        if len > self.responder.max_request as usize {
             return Err(io::ErrorKind::InvalidData.into());
-        } else if len > max as usize {
-            input.skip(&self.channel, len)?;
-            refused = Some(Refusal::TooLong);
-        } else if len > 0 {
+        }
+        if len > 0 {
             input.read_exact(&self.channel, batch.payload_mut(len))?;
         }
-        batch.requests.push(Taken { request, payload_end: batch.used, refused, weight });
+        batch.requests.push(Taken { request, payload_end: batch.used, weight });
         Ok(())
     }
 
@@ -318,13 +313,7 @@ impl<'a> Connection<'a> {
             begin = taken.payload_end;
             replies.weight += taken.weight;
             let started = Instant::now();
-            let served = match taken.refused {
-                None => self.responder.answer(&taken.request, payload, &mut replies.bytes),
-                Some(why) => {
-                    self.responder.refuse(&taken.request, why, &mut replies.bytes);
-                    false
-                }
-            };
+            let served = self.responder.answer(&taken.request, payload, &mut replies.bytes);
             spent += started.elapsed();
             errors += u64::from(!served);
             let last = n + 1 == requests.len();

@@ -22,10 +22,8 @@ use super::options::NbdOptions;
 use super::protocol::{BASE_ALLOCATION_ID, Fields, option_reply};
 use crate::disk::Disk;
 
-/// Data of an option that is read as a whole.
+/// Most data of an option.
 const OPTION_BYTES: usize = 64 << 10;
-/// Data of an option that is skipped, and refused, without hanging up.
-const SKIPPED_BYTES: usize = 1 << 20;
 /// Options of one handshake.
 const MAX_OPTIONS: usize = 4096;
 /// Block size that clients should prefer: a page of the usual size.
@@ -123,11 +121,7 @@ impl<'a> Handshake<'a> {
         let option = u32::from_be_bytes(self.read()?);
         let len = u32::from_be_bytes(self.read()?) as usize;
         if len > OPTION_BYTES {
-            if len > SKIPPED_BYTES || option == option::EXPORT_NAME {
-                return Err(invalid("an option beyond the limit"));
-            }
-            self.skip(len)?;
-            return self.refuse(option, reply::TOO_BIG, "the option is too long");
+            return Err(invalid("an option beyond the limit"));
         }
         let mut data = vec![0; len];
         self.read_into(&mut data)?;
@@ -310,18 +304,6 @@ impl<'a> Handshake<'a> {
             self.fill()?;
         }
         self.input.read_exact(&self.channel, out)
-    }
-
-    fn skip(&mut self, mut len: usize) -> io::Result<()> {
-        while len > 0 {
-            if self.input.buffered().is_empty() {
-                self.fill()?;
-            }
-            let some = len.min(self.input.buffered().len());
-            self.input.consume(some);
-            len -= some;
-        }
-        Ok(())
     }
 
     fn fill(&mut self) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! `zfold compare`: from typed arguments to a plan, its inputs, its run and its report.
 
-use zfold_compare::compare::{self, Allocator, ConfigError, Fault, Plan, Record, RunError, report};
+use zfold_compare::compare::{self, Allocator, Fault, Plan, Record, RunError, report};
 use zfold_compare::input::{InputError, PageSet, Sampling};
 use zfold_console::format::Format;
 use zfold_store::CodecKind;
@@ -13,16 +13,13 @@ use crate::shared::terminal::terminal_width;
 
 /// Runs the requested comparison and writes its results to stdout.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    if args.histogram && args.format != Format::Table {
-        return Err(Failure::usage("--histogram needs --format table"));
-    }
     let plan = plan(args);
     let inputs = inputs(args, &plan)?;
     let records = with_progress(|progress| compare::run(&plan, &inputs, progress))?;
     match args.format {
         Format::Json => exit::write_data(report::json(&records).as_bytes()),
         Format::Csv => exit::write_records(&report::csv(&records)),
-        Format::Table => exit::write_text(&text(args, &records)),
+        Format::Table => exit::write_text(&report::table(&records, terminal_width())),
     }
 }
 
@@ -42,11 +39,7 @@ fn plan(args: &CompareArgs) -> Plan {
     }
     plan.page_size = args.page_size.unwrap_or(plan.page_size);
     plan.chain = args.chain.unwrap_or(plan.chain);
-    plan.chooser = args.chooser.unwrap_or(plan.chooser);
-    plan.locking = args.locking.or(plan.locking);
-    plan.threads = args.threads.unwrap_or(plan.threads);
     plan.limit_bytes = args.limit;
-    plan.repeat = args.repeat;
     plan.seed = args.seed;
     plan
 }
@@ -56,9 +49,6 @@ fn inputs(args: &CompareArgs, plan: &Plan) -> Result<Vec<PageSet>, Failure> {
     let page_size = plan.page_size.bytes();
     let sampling = Sampling { limit_bytes: args.sample, seed: args.seed };
     let mut inputs = Vec::new();
-    for path in &args.pages {
-        inputs.push(PageSet::from_capture(path, page_size).map_err(input_failure)?);
-    }
     for path in &args.file {
         inputs.push(PageSet::from_file(path, page_size, sampling).map_err(input_failure)?);
     }
@@ -88,12 +78,6 @@ where
     work(&|step| bar.show(step.what, step.done as f64 / step.total as f64)).map_err(run_failure)
 }
 
-/// Returns the results as tables.
-fn text(args: &CompareArgs, records: &[Record]) -> String {
-    let histograms = if args.histogram { report::histograms(records) } else { String::new() };
-    histograms + &report::table(records, terminal_width())
-}
-
 fn without_doubles<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     let mut kept = Vec::new();
     for item in list {
@@ -110,14 +94,7 @@ fn input_failure(error: InputError) -> Failure {
         InputError::Unreadable { .. } => {
             "give a readable file, or no input to use the built-in captures".to_owned()
         }
-        InputError::NotZstd { .. } => "give a complete .zst file, or raw bytes".to_owned(),
-        InputError::TooLong { .. } => {
-            "give it unpacked (zstd -d) and as a file: these have no limit".to_owned()
-        }
         InputError::Empty { .. } => "give a file with at least one page".to_owned(),
-        InputError::PartialPage { .. } => {
-            "give whole pages, or use --file to pad the last one".to_owned()
-        }
         InputError::NoProcess { .. } => "give the number of a running process".to_owned(),
         InputError::NotPermitted { pid } => format!(
             "run as the same user with ptrace allowed (kernel.yama.ptrace_scope=0), or as root: \
@@ -135,9 +112,6 @@ fn input_failure(error: InputError) -> Failure {
 fn run_failure(error: RunError) -> Failure {
     match &error.fault {
         Fault::LimitTooLow { .. } => Failure::new(format!("{error}; raise --limit")),
-        Fault::Config(ConfigError::Locking(allocator, _)) => {
-            Failure::new(format!("{error}; give --allocators without {allocator}"))
-        }
         _ => Failure::new(error.to_string()),
     }
 }

@@ -12,14 +12,9 @@ use crate::shared::size::{PAGE_LEN, parse_size};
 /// Least limit of a store in bytes: below, its tables leave no room for pages.
 pub(crate) const STORE_LIMIT_MIN: u64 = 1 << 20;
 
-/// The names of all knobs, in the order in which they are shown, and the values that are completed.
-const KNOBS: [(&str, &[&str]); 5] = [
-    ("mem_limit", &[""]),
-    ("writeback_limit", &[""]),
-    ("writeback_limit_enable", &["0", "1"]),
-    ("shrinker_enabled", &["0", "1"]),
-    ("idle_after", &[""]),
-];
+/// The names of all knobs, in the order in which they are shown.
+const KNOBS: [&str; 5] =
+    ["mem_limit", "writeback_limit", "writeback_limit_enable", "shrinker_enabled", "idle_after"];
 
 /// The knobs of a device as they are.
 #[derive(Clone, Debug)]
@@ -80,7 +75,7 @@ impl FromStr for Setting {
                 (after.map(|after| Self::IdleAfter(Some(after))), "such as 10min, or 0")
             }
             _ => {
-                let names = KNOBS.map(|(name, _)| name).join(", ");
+                let names = KNOBS.join(", ");
                 return Err(format!("no knob '{name}' (choices: {names})"));
             }
         };
@@ -99,13 +94,13 @@ impl Knobs {
             self.shrinker.into(),
             self.idle_after.map_or(0, |after| after.as_secs()),
         ];
-        KNOBS.iter().map(|(name, _)| *name).zip(values)
+        KNOBS.into_iter().zip(values)
     }
 }
 
 /// Returns the line of help for turning knobs.
 pub(crate) fn help() -> String {
-    format!("Turn knobs: {}", KNOBS.map(|(name, _)| name).join(", "))
+    format!("Turn knobs: {}", KNOBS.join(", "))
 }
 
 /// Reads bytes, with a unit or without.
@@ -152,7 +147,7 @@ mod tests {
             text.parse::<Setting>().expect(text).apply(&mut knobs);
             assert!(knobs.shown().any(|is| is == (name, shown)), "{text}: {knobs:?}");
         }
-        for (name, _) in KNOBS {
+        for name in KNOBS {
             let wrong = format!("{name}=x");
             let told = wrong.parse::<Setting>().expect_err(&wrong);
             assert!(told.starts_with(&format!("{wrong}: give ")), "{told}");

@@ -38,7 +38,7 @@ fn pages(count: usize) -> Vec<u8> {
 fn records(arguments: &[&str]) -> Vec<Value> {
     let json = [&["compare", "--format", "json"], arguments].concat();
     let document: Value = serde_json::from_str(&results(&json)).expect("JSON");
-    assert_eq!(document["schema"], "zfold.compare/1");
+    assert_eq!(document["schema"], "zfold.compare/2");
     document["records"].as_array().expect("records").clone()
 }
 
@@ -51,12 +51,12 @@ fn number(record: &Value, field: &str) -> u64 {
 #[test]
 fn table_has_a_row_per_combination_and_ends_in_a_sentence() {
     let file = file("table.pages", &pages(32));
-    let text = results(&["compare", "--pages", &file]);
+    let text = results(&["compare", "--file", &file]);
     for (allocator, codec) in [("zbud", "lz4"), ("z3fold", "zstd"), ("zsmalloc", "zstd")] {
         let row = |line: &&str| line.starts_with(codec) && line.contains(allocator);
         assert_eq!(text.lines().filter(row).count(), 2, "{text}");
     }
-    assert!(text.contains("\n\ntable: 32 pages (128.0 KiB)\n"), "{text}");
+    assert!(text.contains("\n\ntable.pages: 32 pages (128.0 KiB)\n"), "{text}");
     let last = text.lines().last().expect("a line");
     let first = "On these 32 pages (128.0 KiB) the best choice is ";
     assert!(last.starts_with(first) && last.ends_with(" %)."), "{last}");
@@ -65,13 +65,13 @@ fn table_has_a_row_per_combination_and_ends_in_a_sentence() {
 #[test]
 fn json_has_the_documented_fields() {
     let file = file("json.pages", &pages(64));
-    let records = records(&["--pages", &file, "--codecs", "lz4"]);
+    let records = records(&["--file", &file, "--codecs", "lz4"]);
     let allocators: Vec<&Value> = records.iter().map(|record| &record["allocator"]).collect();
     assert_eq!(allocators, ["zbud", "z3fold", "zsmalloc", "fit"]);
     for record in &records {
-        assert_eq!((&record["input"], &record["codec"]), (&"json".into(), &"lz4".into()));
+        assert_eq!((&record["input"], &record["codec"]), (&"json.pages".into(), &"lz4".into()));
         assert_eq!((number(record, "pages"), number(record, "same_filled")), (64, 8));
-        assert_eq!((number(record, "threads"), number(record, "pool_bytes_emptied")), (1, 0));
+        assert_eq!(number(record, "pool_bytes_emptied"), 0);
         let (half, full) =
             (number(record, "pool_bytes_half_compacted"), number(record, "pool_bytes"));
         assert!(number(record, "payload_bytes") <= full, "{record}");
@@ -97,12 +97,12 @@ fn csv_is_exact_unless_it_goes_to_a_terminal() {
     let name = "a\tb\u{1b}[31m\u{202e}";
     let file = file(name, &pages(16));
     let arguments =
-        ["compare", "--pages", &file, "--codecs", "lz4", "--format", "csv", "--allocators", "zbud"];
+        ["compare", "--file", &file, "--codecs", "lz4", "--format", "csv", "--allocators", "zbud"];
     assert!(results(&arguments).contains(name), "to a pipe");
     let mut terminal = Command::new("script");
     terminal.args([
         "-qec",
-        "\"$zfold\" compare --pages \"$file\" --codecs lz4 --allocators zbud \
+        "\"$zfold\" compare --file \"$file\" --codecs lz4 --allocators zbud \
          --format csv",
         "/dev/null",
     ]);
@@ -126,7 +126,7 @@ fn builtin_captures_are_the_default() {
 
 #[test]
 fn resident_memory_is_what_the_pool_says() {
-    for record in records(&["--codecs", "lz4", "--repeat", "3"]).iter().take(3) {
+    for record in records(&["--codecs", "lz4"]).iter().take(3) {
         let said = number(record, "pool_bytes") + number(record, "metadata_bytes");
         let resident = number(record, "rss_bytes");
         assert!(resident.abs_diff(said) <= said / 50, "{record}");
@@ -135,21 +135,20 @@ fn resident_memory_is_what_the_pool_says() {
 
 #[test]
 fn table_of_several_inputs_begins_with_all_and_fits_100_columns() {
-    let text = results(&["compare", "--histogram"]);
+    let text = results(&["compare"]);
     let (tables, sentence) = text.trim_end().rsplit_once('\n').expect("lines");
     assert!(sentence.starts_with("On these 5120 pages (20.0 MiB) the best choice is "), "{text}");
     assert!(tables.lines().all(|line| line.chars().count() <= 100), "{text}");
     let captions: Vec<&str> = tables.lines().filter(|line| line.contains(" pages (")).collect();
     let all = "all: 5120 pages (20.0 MiB) in one pool";
     assert_eq!((captions.len(), captions[0], captions[6]), (7, all, all), "{text}");
-    assert_eq!(text.matches("*** all, ").count(), 12, "{text}");
 }
 
 #[test]
 fn default_seed_is_that_of_the_kernel_runs() {
     let file = file("seed.pages", &pages(64));
     let sizes = |seed: &[&str]| {
-        let records = records(&[&["--pages", &file, "--codecs", "lz4"], seed].concat());
+        let records = records(&[&["--file", &file, "--codecs", "lz4"], seed].concat());
         let sizes = |record: &Value| {
             (number(record, "pool_bytes_half_freed"), number(record, "pool_bytes_refilled"))
         };
@@ -161,23 +160,9 @@ fn default_seed_is_that_of_the_kernel_runs() {
 }
 
 #[test]
-fn threads_and_repeats_keep_every_page() {
-    let file = file("threads.pages", &pages(61));
-    let options = ["--pages", &file, "--threads", "3", "--repeat", "3", "--codecs", "lz4,zstd:3"];
-    let records = records(&options);
-    assert_eq!(records.len(), 8);
-    for record in &records {
-        assert_eq!((number(record, "threads"), number(record, "repeat")), (3, 3));
-        // A page that does not compress is too long for zbud, and for nobody else.
-        assert_eq!(number(record, "rejected") > 0, record["allocator"] == "zbud");
-        assert_eq!(number(record, "same_filled"), 7);
-    }
-}
-
-#[test]
 fn presets_decide_about_pages_that_do_not_compress() {
     let file = file("preset.pages", &pages(32));
-    let of = |preset| records(&["--pages", &file, "--codecs", "lz4", "--preset", preset]);
+    let of = |preset| records(&["--file", &file, "--codecs", "lz4", "--preset", preset]);
     let (old, new) = (of("linux-6.1"), of("linux-6.18"));
     assert!(old.iter().all(|record| number(record, "rejected") >= 4), "{old:?}");
     assert!(old.iter().all(|record| number(record, "raw") == 0), "{old:?}");
@@ -187,24 +172,9 @@ fn presets_decide_about_pages_that_do_not_compress() {
 }
 
 #[test]
-fn lock_design_can_be_chosen() {
-    let file = file("locking.pages", &pages(16));
-    let of = |options: &[&str]| {
-        let options = [&["--pages", &file, "--codecs", "lz4"], options].concat();
-        records(&options).iter().map(|record| record["locking"].clone()).collect::<Vec<_>>()
-    };
-    let zsmalloc = ["--allocators", "zsmalloc", "--locking", "class-index"];
-    assert_eq!(of(&zsmalloc), ["class-index"]);
-    assert_eq!(of(&["--preset", "linux-6.18"]), ["pool-lock"; 3]);
-    assert_eq!(of(&["--preset", "linux-6.18", "--locking", "pool-lock"]), ["pool-lock"; 3]);
-    let parts = ["zbud has no lock design per-cpu (it has pool-lock)", "--allocators without zbud"];
-    assert_refused(&["compare", "--pages", &file, "--locking", "per-cpu"], 1, &parts);
-}
-
-#[test]
-fn captures_are_cut_anew_in_larger_pages() {
+fn files_are_cut_in_larger_pages() {
     let file = file("large.pages", &pages(32));
-    let records = records(&["--pages", &file, "--codecs", "lz4", "--page-size", "16KiB"]);
+    let records = records(&["--file", &file, "--codecs", "lz4", "--page-size", "16KiB"]);
     assert!(records.iter().all(|record| number(record, "pages") == 8));
     assert!(records.iter().all(|record| number(record, "page_size") == 16384));
 }
@@ -212,7 +182,7 @@ fn captures_are_cut_anew_in_larger_pages() {
 #[test]
 fn limit_rejects_what_does_not_fit() {
     let file = file("limit.pages", &pages(256));
-    let options = ["--pages", &file, "--codecs", "lz4", "--limit", "384KiB"];
+    let options = ["--file", &file, "--codecs", "lz4", "--limit", "384KiB"];
     for record in records(&options) {
         assert!((1..256).contains(&number(&record, "rejected")), "{record}");
         assert!(number(&record, "pool_bytes_peak") <= 384 << 10, "{record}");
@@ -259,7 +229,7 @@ fn memory_of_a_process_is_compared() {
 #[test]
 fn reader_that_leaves_is_no_failure() {
     let file = file("pipe.pages", &pages(16));
-    for arguments in [&["compare", "--pages", &file][..], &["compare", "--help"]] {
+    for arguments in [&["compare", "--file", &file][..], &["compare", "--help"]] {
         let mut command = command(arguments);
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
@@ -275,29 +245,21 @@ fn reader_that_leaves_is_no_failure() {
 fn results_that_cannot_be_written_are_a_failure() {
     let file = file("full.pages", &pages(16));
     let full = File::options().write(true).open("/dev/full").expect("/dev/full");
-    let output = command(&["compare", "--pages", &file]).stdout(full).output().expect("start");
+    let output = command(&["compare", "--file", &file]).stdout(full).output().expect("start");
     assert_line(&output, 1, &["cannot write the results"]);
 }
 
 #[test]
 fn what_cannot_be_compared_is_named_with_the_remedy() {
     let empty = file("empty.pages", b"");
-    let partial = file("partial.pages", &pages(2)[..PAGE + 100]);
-    let damaged = file("damaged.zst", &pages(1));
     let large = file("nofit.pages", &pages(16)[..PAGE * 6]);
     let missing = ["cannot read /no/such/file: no such file or directory", "built-in captures"];
-    let parts = ["partial.pages ends inside a page", "4196 bytes", "4096", "--file"];
-    let cases: [(&[&str], &[&str]); 10] = [
-        (&["--pages", "/no/such/file"], &missing),
+    let cases: [(&[&str], &[&str]); 5] = [
         (&["--file", "/no/such/file"], &missing),
-        (&["--pages", "/"], &["cannot read /: is a directory"]),
         (&["--file", "/"], &["cannot read /: is a directory"]),
-        (&["--pages", &empty], &["is empty"]),
         (&["--file", &empty], &["is empty"]),
-        (&["--pages", &partial], &parts),
-        (&["--pages", &damaged], &["cannot unpack", "damaged.zst"]),
         (&["--pid", "4294967295"], &["there is no process 4294967295"]),
-        (&["--pages", &large, "--limit", "1KiB"], &["no page fits", "of 1024 bytes", "--limit"]),
+        (&["--file", &large, "--limit", "1KiB"], &["no page fits", "of 1024 bytes", "--limit"]),
     ];
     for (input, parts) in cases {
         assert_refused(&[&["compare"], input].concat(), 1, parts);
@@ -327,20 +289,15 @@ fn process_of_another_user_needs_permission() {
 
 #[test]
 fn wrong_arguments_are_answered_with_those_that_work() {
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (&["--allocators", "slab"], &["slab", "--allocators", "zbud, z3fold, zsmalloc, fit"]),
         (&["--codecs", "rar"], &["rar", "--codecs", "lz4, lz4hc, page, zstd, lzo"]),
-        (&["--chooser", "best"], &["best", "--chooser", "old, new"]),
-        (&["--locking", "rcu"], &["rcu", "hierarchical, pool-lock, class-index, per-cpu"]),
         (&["--preset", "linux-2.4"], &["linux-2.4", "--preset", "linux-6.1, linux-6.18"]),
         (&["--page-size", "8KiB"], &["8KiB", "--page-size", "4KiB, 16KiB, 64KiB"]),
         (&["--format", "xml"], &["xml", "--format", "table, json, csv"]),
         (&["--chain", "3"], &["--chain", "4..=16"]),
-        (&["--threads", "0"], &["--threads", "1..=256"]),
-        (&["--repeat", "many"], &["--repeat", "many"]),
         (&["--codecs", "zstd:99"], &["-7 to 22"]),
         (&["--pid", "-5"], &["-5"]),
-        (&["--histogram", "--format", "json"], &["--histogram", "--format table"]),
         (&["--alocators", "zbud"], &["--alocators", "'--allocators'"]),
         (&["stray"], &["stray"]),
     ];

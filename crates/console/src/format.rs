@@ -7,7 +7,7 @@ use clap::ValueEnum;
 pub enum Format {
     /// Tables for people.
     Table,
-    /// One document, schema zfold.compare/1 or zfold.lab/1.
+    /// One document, schema zfold.compare/2 or zfold.lab/1.
     Json,
     /// A line of names, then a line per record.
     Csv,

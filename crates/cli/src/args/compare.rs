@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use zfold_compare::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
+use zfold_compare::compare::{Allocator, CodecSpec, PageSize, Preset};
 use zfold_compare::rng::Xorshift64;
 use zfold_console::format::Format;
 
-use super::values::{allocators, choosers, lockings, page_sizes, presets};
+use super::values::{allocators, page_sizes, presets};
 use crate::shared::size::parse_size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -18,8 +18,8 @@ Examples:
     sudo zfold compare --pid 4711
   The same question for a file, with stronger codecs:
     zfold compare --file data.bin --codecs lz4hc,zstd:9
-  Tail latencies with two threads under a limit of 64 MiB:
-    zfold compare --file data.bin --threads 2 --limit 64MiB --histogram
+  Captures that zstd has packed, under a limit of 64 MiB:
+    zstd -dc heap.pages.zst | zfold compare --file /dev/stdin --limit 64MiB
   Pool sizes as in a Linux 6.1 kernel:
     zfold compare --preset linux-6.1 --codecs lz4
   For a program:
@@ -29,11 +29,6 @@ Exit status: 0 done, 1 failed (bad input, wrong bytes), 2 wrong usage.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// Captures: files of raw pages, compressed by zstd if named *.zst.
-    #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
-    #[arg(help_heading = "Input")]
-    pub(crate) pages: Vec<PathBuf>,
-
     /// Any files, cut into pages, without their holes; the last page is padded with zeros.
     #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
     #[arg(help_heading = "Input")]
@@ -72,16 +67,6 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(4..=16))]
     pub(crate) chain: Option<u32>,
 
-    /// How zsmalloc chooses the pages of a zspage: old (used per cent) or new (least waste)
-    /// [default: new].
-    #[arg(long, help_heading = "What to compare", value_parser = choosers())]
-    pub(crate) chooser: Option<Chooser>,
-
-    /// Lock design, for the allocators that have it [default: the best that an
-    /// allocator has; pool-lock with --preset].
-    #[arg(long, value_name = "DESIGN", help_heading = "What to compare", value_parser = lockings())]
-    pub(crate) locking: Option<Locking>,
-
     /// Size of a page [default: 4KiB].
     #[arg(long, value_name = "SIZE", help_heading = "What to compare")]
     #[arg(value_parser = page_sizes())]
@@ -93,16 +78,6 @@ pub(crate) struct CompareArgs {
     #[arg(help_heading = "What to compare")]
     pub(crate) limit: Option<u64>,
 
-    /// Threads that store and load, each with its share of the pages, 1 to 256 [default: 1].
-    #[arg(long, help_heading = "How to measure")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) threads: Option<u32>,
-
-    /// Number of runs, 1 to 1000; times are over all runs, sizes are medians.
-    #[arg(long, value_name = "TIMES", default_value_t = 1, help_heading = "How to measure")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeat: u32,
-
     /// Seed of the random orders and samples; the same seed repeats a run. The default is the seed
     /// with which a real kernel's pool sizes were measured.
     #[arg(long, value_name = "NUMBER", default_value_t = Xorshift64::SEED)]
@@ -112,8 +87,4 @@ pub(crate) struct CompareArgs {
     /// Output format; in json and csv, sizes are bytes and times nanoseconds.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
     pub(crate) format: Format,
-
-    /// Draw histograms of store and load times, by powers of two, above the tables.
-    #[arg(long, help_heading = "Output")]
-    pub(crate) histogram: bool,
 }

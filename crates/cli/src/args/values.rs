@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use zfold_compare::compare::{Allocator, Chooser, Locking, PageSize, Preset};
+use zfold_compare::compare::{Allocator, PageSize, Preset};
 
 /// How figures are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -15,14 +15,6 @@ pub(crate) enum Format {
 
 pub(super) fn allocators() -> impl TypedValueParser<Value = Allocator> {
     choice(Allocator::ALL.map(|allocator| (PossibleValue::new(allocator.name()), allocator)))
-}
-
-pub(super) fn choosers() -> impl TypedValueParser<Value = Chooser> {
-    choice(Chooser::ALL.map(|chooser| (PossibleValue::new(chooser.name()), chooser)))
-}
-
-pub(super) fn lockings() -> impl TypedValueParser<Value = Locking> {
-    choice(Locking::ALL.map(|design| (PossibleValue::new(design.name()), design)))
 }
 
 pub(super) fn presets() -> impl TypedValueParser<Value = Preset> {

@@ -1,6 +1,6 @@
 //! The progress of a comparison.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
 
 /// The progress of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -13,14 +13,14 @@ pub struct Step<'a> {
     pub total: u64,
 }
 
-/// Told now and then how far a comparison has come, from any of its threads.
-pub type Progress<'a> = &'a (dyn Fn(Step<'_>) + Sync);
+/// Told now and then how far a comparison has come.
+pub type Progress<'a> = &'a dyn Fn(Step<'_>);
 
 /// Counts operations over all combinations.
 pub(super) struct Meter<'a> {
     pub(super) progress: Progress<'a>,
     pub(super) total: u64,
-    pub(super) done: AtomicU64,
+    pub(super) done: Cell<u64>,
 }
 
 /// The part of a [`Meter`] that counts for one combination.
@@ -34,15 +34,9 @@ impl Lap<'_> {
     pub(super) fn tick(&self, index: usize) {
         const ONCE_IN: usize = 256;
         if index % ONCE_IN == ONCE_IN - 1 {
-            self.advance(ONCE_IN as u64);
+            let Meter { progress, total, done } = self.meter;
+            done.set(done.get() + ONCE_IN as u64);
+            progress(Step { what: self.what, done: done.get().min(*total), total: *total });
         }
-    }
-
-    /// Counts `operations`.
-    pub(super) fn advance(&self, operations: u64) {
-        let Meter { progress, total, done } = self.meter;
-        // Relaxed: a count for people, which orders nothing.
-        let done = done.fetch_add(operations, Ordering::Relaxed) + operations;
-        progress(Step { what: self.what, done: done.min(*total), total: *total });
     }
 }

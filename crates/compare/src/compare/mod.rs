@@ -17,8 +17,8 @@
 //! that of the runs in a real kernel that the pool sizes were checked against, and described in
 //! `docs/records/fidelity.md`. Times are of single calls and leave out the comparison of bytes.
 //! Everything the measurement itself needs is allocated and touched before the resident memory is
-//! first read, and a few pages go ahead of the fill and out again, so that code, thread stacks and
-//! codec contexts count for no pool.
+//! first read, and a few pages go ahead of the fill and out again, so that code and codec contexts
+//! count for no pool.
 
 mod churn;
 mod error;
@@ -36,5 +36,5 @@ pub use meter::{Progress, Step};
 pub use plan::{Plan, Preset};
 pub use record::{Record, Sizes};
 pub use run::run;
-pub use zfold_pool::{Allocator, Chooser, ConfigError, Locking, PageSize};
+pub use zfold_pool::{Allocator, PageSize};
 pub use zfold_store::CodecSpec;

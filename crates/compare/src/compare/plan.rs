@@ -30,19 +30,13 @@ pub struct Plan {
     pub chain: u32,
     /// How zsmalloc chooses the pages of a zspage.
     pub chooser: Chooser,
-    /// Which locks guard a pool; `None` for the best that each allocator has.
-    pub locking: Option<Locking>,
     /// What happens to pages that do not compress.
     pub incompressible: Incompressible,
     /// The kernel that is imitated; it decides what the other settings do not say.
     pub preset: Option<Preset>,
     /// Most bytes that a pool may take.
     pub limit_bytes: Option<u64>,
-    /// Threads that store and load; at least one.
-    pub threads: u32,
-    /// How often everything is done; at least once.
-    pub repeat: u32,
-    /// The seed of the order of events: the first of the repeats', which count up from it.
+    /// The seed of the order of events.
     pub seed: u64,
 }
 
@@ -54,12 +48,9 @@ impl Default for Plan {
             page_size: PageSize::KIB4,
             chain: 8,
             chooser: Chooser::LeastWaste,
-            locking: None,
             incompressible: Incompressible::Keep,
             preset: None,
             limit_bytes: None,
-            threads: 1,
-            repeat: 1,
             seed: Xorshift64::SEED,
         }
     }
@@ -69,8 +60,7 @@ impl Plan {
     /// Returns the plan that imitates a kernel; but one lock guards a pool, so that its sizes are
     /// the same wherever they are measured.
     pub fn of_preset(preset: Preset) -> Self {
-        let locking = Some(Locking::PoolLock);
-        let plan = Self { preset: Some(preset), locking, ..Self::default() };
+        let plan = Self { preset: Some(preset), ..Self::default() };
         match preset {
             Preset::Linux6_1 => Self {
                 chain: 4,
@@ -100,8 +90,8 @@ impl Plan {
         options.page_size = self.page_size;
         options.rules.chain = self.chain;
         options.rules.chooser = self.chooser;
-        options.locking = self.locking;
         if self.preset.is_some() {
+            options.locking = Some(Locking::PoolLock);
             options.rules.commit = Commit::Eager;
         }
         if self.preset == Some(Preset::Linux6_1) {

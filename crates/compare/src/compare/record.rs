@@ -2,15 +2,14 @@
 
 use serde::Serialize;
 
-use crate::latency::{Latency, Summary};
+use crate::latency::Summary;
 
 /// The name of all inputs together in one pool.
 pub(crate) const ALL_INPUTS: &str = "all";
 
 /// The figures of one input in one allocator with one codec.
 ///
-/// Sizes are in bytes, times in nanoseconds. With repeats, sizes are medians and times are those
-/// of all repeats together.
+/// Sizes are in bytes, times in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
     /// Name of the input; `all` when several were stored in one pool together.
@@ -21,8 +20,6 @@ pub struct Record {
     pub chain: Option<u32>,
     /// How zsmalloc chose the pages per zspage; `None` for the others.
     pub chooser: Option<String>,
-    /// Which locks guarded the pool.
-    pub locking: String,
     /// Name of the codec.
     pub codec: String,
     /// The kernel that was imitated, if one was.
@@ -31,10 +28,6 @@ pub struct Record {
     pub page_size: u64,
     /// Bytes the pool may take, if limited.
     pub limit_bytes: Option<u64>,
-    /// Threads that stored and loaded.
-    pub threads: u32,
-    /// The number of runs.
-    pub repeat: u32,
     /// The seed of the order of events.
     pub seed: u64,
     /// Pages of the input.
@@ -51,71 +44,43 @@ pub struct Record {
     /// Which input, counted from 0; of several, 0 stands for all together.
     #[serde(skip)]
     pub(crate) place: usize,
-    /// The time of each store.
-    #[serde(skip)]
-    pub stores: Latency,
-    /// The time of each load.
-    #[serde(skip)]
-    pub loads: Latency,
 }
 
-/// Declares figures, and the median of each.
-macro_rules! sizes {
-    ($(#[$of:meta])* struct Sizes { $($(#[$about:meta])* $name:ident,)* }) => {
-        $(#[$of])*
-        pub struct Sizes { $($(#[$about])* pub $name: u64,)* }
-
-        impl Sizes {
-            /// Returns the middle one of each figure, the larger of two.
-            pub(crate) fn median(all: &[Self]) -> Self {
-                let middle = |figure: fn(&Self) -> u64| {
-                    let mut values: Vec<u64> = all.iter().map(figure).collect();
-                    values.sort_unstable();
-                    values[values.len() / 2]
-                };
-                Self { $($name: middle(|sizes| sizes.$name),)* }
-            }
-        }
-    };
-}
-
-sizes! {
-    /// Counts of pages and bytes of memory.
-    ///
-    /// The *filled point* is when every page has been stored once.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-    struct Sizes {
-        /// Pages of one repeated word, kept without an object.
-        same_filled,
-        /// Pages that did not compress and were kept as they are.
-        raw,
-        /// Pages that were not kept: they did not compress, were too large, or met the limit.
-        rejected,
-        /// Objects in the pool at the filled point; each is one page, compressed or raw.
-        objects,
-        /// Bytes of these objects.
-        payload_bytes,
-        /// Bytes of pool pages at the filled point.
-        pool_bytes,
-        /// Most bytes of pool pages at any time.
-        pool_bytes_peak,
-        /// The pool after a random half was freed.
-        pool_bytes_half_freed,
-        /// The pool after compaction of that state.
-        pool_bytes_half_compacted,
-        /// The pool after the freed half was stored again.
-        pool_bytes_refilled,
-        /// The pool after all was freed.
-        pool_bytes_emptied,
-        /// Bytes of the tables that find and manage the objects, at the filled point.
-        metadata_bytes,
-        /// Bytes of the codec's working memory, of all threads together; not part of the metadata.
-        codec_bytes,
-        /// Bytes the anonymous resident memory grew by, from the first page to the filled point.
-        rss_bytes,
-        /// The same to the point where all was freed.
-        rss_bytes_emptied,
-    }
+/// Counts of pages and bytes of memory.
+///
+/// The *filled point* is when every page has been stored once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sizes {
+    /// Pages of one repeated word, kept without an object.
+    pub same_filled: u64,
+    /// Pages that did not compress and were kept as they are.
+    pub raw: u64,
+    /// Pages that were not kept: they did not compress, were too large, or met the limit.
+    pub rejected: u64,
+    /// Objects in the pool at the filled point; each is one page, compressed or raw.
+    pub objects: u64,
+    /// Bytes of these objects.
+    pub payload_bytes: u64,
+    /// Bytes of pool pages at the filled point.
+    pub pool_bytes: u64,
+    /// Most bytes of pool pages at any time.
+    pub pool_bytes_peak: u64,
+    /// The pool after a random half was freed.
+    pub pool_bytes_half_freed: u64,
+    /// The pool after compaction of that state.
+    pub pool_bytes_half_compacted: u64,
+    /// The pool after the freed half was stored again.
+    pub pool_bytes_refilled: u64,
+    /// The pool after all was freed.
+    pub pool_bytes_emptied: u64,
+    /// Bytes of the tables that find and manage the objects, at the filled point.
+    pub metadata_bytes: u64,
+    /// Bytes of the codec's working memory, of all threads together; not part of the metadata.
+    pub codec_bytes: u64,
+    /// Bytes the anonymous resident memory grew by, from the first page to the filled point.
+    pub rss_bytes: u64,
+    /// The same to the point where all was freed.
+    pub rss_bytes_emptied: u64,
 }
 
 impl Record {
@@ -142,13 +107,14 @@ impl Record {
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) sizes: Sizes,
-    pub(super) stores: Latency,
-    pub(super) loads: Latency,
+    pub(super) store_ns: Summary,
+    pub(super) load_ns: Summary,
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::latency::Latency;
 
     /// Returns a record of ten 4 KiB pages: one same-filled, one raw, one rejected.
     pub(crate) fn record(input: &str, allocator: &str, pool_bytes: u64) -> Record {
@@ -160,13 +126,10 @@ pub(crate) mod tests {
             allocator: allocator.to_owned(),
             chain: zsmalloc.then_some(8),
             chooser: zsmalloc.then(|| "new".to_owned()),
-            locking: "pool-lock".to_owned(),
             codec: "lz4".to_owned(),
             preset: None,
             page_size: 4096,
             limit_bytes: None,
-            threads: 1,
-            repeat: 1,
             seed: 1,
             pages: 10,
             sizes: sizes(pool_bytes),
@@ -174,8 +137,6 @@ pub(crate) mod tests {
             load_ns: times.summary(),
             verified: true,
             place: 0,
-            stores: times.clone(),
-            loads: times,
         }
     }
 
@@ -205,14 +166,5 @@ pub(crate) mod tests {
         assert_eq!(record.original_bytes(), 40960);
         assert_eq!(record.kept_bytes(), 12288 + 512 + 4096);
         assert_eq!(record.compression_ratio(), Some(4.0));
-    }
-
-    #[test]
-    fn medians_are_per_figure() {
-        let mut all = [sizes(3), sizes(1), sizes(2)];
-        all[1].rss_bytes = 1 << 30;
-        let median = Sizes::median(&all);
-        assert_eq!((median.pool_bytes, median.pool_bytes_peak), (2, 2));
-        assert_eq!((median.rss_bytes, median.pool_bytes_refilled), (515, 2));
     }
 }

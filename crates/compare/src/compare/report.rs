@@ -11,7 +11,7 @@ use super::record::Record;
 use crate::text;
 
 /// Version of the JSON document; it changes when a field goes or changes its meaning.
-pub const SCHEMA: &str = "zfold.compare/1";
+pub const SCHEMA: &str = "zfold.compare/2";
 
 /// The allocator that the others are measured against.
 const BASELINE: &str = "zsmalloc";
@@ -81,19 +81,6 @@ pub fn table(records: &[Record], width: Option<usize>) -> String {
     let memory = draw(&records.iter().collect::<Vec<_>>(), records, &MEMORY, width);
     let latency = draw(&headline(records), records, &LATENCY, width);
     format!("{memory}\n{latency}\n{}\n", text::wrapped(&conclusion(records), width))
-}
-
-/// Returns the store and load times of each allocator and codec, drawn by powers of two as
-/// bpftrace draws them; of several inputs, those of all inputs in one pool.
-pub fn histograms(records: &[Record]) -> String {
-    let draw = |record: &Record| {
-        let (loads, stores) = (record.loads.drawing(), record.stores.drawing());
-        let Record { input, allocator, codec, .. } = record;
-        format!(
-            "*** {input}, {codec}, {allocator} ***\n\n@load_ns:\n{loads}\n@store_ns:\n{stores}\n"
-        )
-    };
-    headline(records).into_iter().map(draw).collect()
 }
 
 /// Returns one sentence: which allocator and codec leave the least memory in use, and what that

@@ -1,9 +1,9 @@
 //! All combinations of a comparison, one after the other.
 //!
 //! Nothing of one combination is left when the next begins, so none has the memory of another in
-//! its figures. Threads share only the count of operations done, for the progress bar.
+//! its figures.
 
-use std::sync::atomic::AtomicU64;
+use std::cell::Cell;
 
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
@@ -12,9 +12,8 @@ use super::churn;
 use super::error::RunError;
 use super::meter::{Lap, Meter, Progress};
 use super::plan::Plan;
-use super::record::{ALL_INPUTS, Measured, Record, Sizes};
+use super::record::{ALL_INPUTS, Measured, Record};
 use crate::input::PageSet;
-use crate::latency::Latency;
 
 /// Compares on pages: every input with every codec in every allocator. Several inputs come first
 /// together, in one pool, under the name `all`.
@@ -37,8 +36,8 @@ pub fn run(
     let workloads = workloads(inputs);
     let operations = workloads.iter().map(|workload| churn::operations(workload.pages.len()));
     let combinations = (plan.codecs.len() * plan.allocators.len()) as u64;
-    let total = operations.sum::<u64>() * combinations * u64::from(plan.repeat);
-    let meter = Meter { progress, total, done: AtomicU64::new(0) };
+    let total = operations.sum::<u64>() * combinations;
+    let meter = Meter { progress, total, done: Cell::new(0) };
     let mut records = Vec::new();
     for (place, workload) in workloads.iter().enumerate() {
         for &codec in &plan.codecs {
@@ -79,25 +78,18 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Stores and loads the pages as often as planned, each time with another seed, and sums up.
+    /// Stores and loads the pages, and sums up.
     fn measure(self, plan: &Plan, meter: &Meter<'_>) -> Result<Record, RunError> {
         let Self { workload: Workload { input, pages }, allocator, codec, .. } = self;
         let lap = Lap { meter, what: &format!("{input}, {allocator}, {codec}") };
-        let (mut sizes, mut stores, mut loads) = (Vec::new(), Latency::new(), Latency::new());
-        for repeat in 0..u64::from(plan.repeat) {
-            let seed = plan.seed.wrapping_add(repeat);
-            let outcome = churn::churn(plan, pages, allocator, codec, seed, &lap);
-            let outcome = outcome.map_err(|fault| RunError {
-                input: (*input).to_owned(),
-                allocator: allocator.to_string(),
-                codec: codec.to_string(),
-                fault,
-            })?;
-            sizes.push(outcome.sizes);
-            stores.merge(&outcome.stores);
-            loads.merge(&outcome.loads);
-        }
-        Ok(self.record(plan, Measured { sizes: Sizes::median(&sizes), stores, loads }))
+        let outcome = churn::churn(plan, pages, allocator, codec, &lap);
+        let outcome = outcome.map_err(|fault| RunError {
+            input: (*input).to_owned(),
+            allocator: allocator.to_string(),
+            codec: codec.to_string(),
+            fault,
+        })?;
+        Ok(self.record(plan, outcome))
     }
 
     fn record(self, plan: &Plan, outcome: Measured) -> Record {
@@ -107,23 +99,18 @@ impl Choice<'_> {
             allocator: self.allocator.to_string(),
             chain: has_zspages.then_some(plan.chain),
             chooser: has_zspages.then(|| plan.chooser.to_string()),
-            locking: plan.pool_options(self.allocator).locking().to_string(),
             codec: self.codec.to_string(),
             preset: plan.preset.map(|preset| preset.name().to_owned()),
             page_size: plan.page_size.bytes() as u64,
             limit_bytes: plan.limit_bytes,
-            threads: plan.threads,
-            repeat: plan.repeat,
             seed: plan.seed,
             pages: self.workload.pages.len() as u64,
             sizes: outcome.sizes,
-            store_ns: outcome.stores.summary(),
-            load_ns: outcome.loads.summary(),
+            store_ns: outcome.store_ns,
+            load_ns: outcome.load_ns,
             // A wrong byte ends the comparison before a record is made.
             verified: true,
             place: self.place,
-            stores: outcome.stores,
-            loads: outcome.loads,
         }
     }
 }

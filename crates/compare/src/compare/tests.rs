@@ -1,6 +1,6 @@
 //! Tests of comparisons.
 
-use std::sync::Mutex;
+use std::cell::RefCell;
 
 use zfold_store::CodecKind;
 
@@ -27,7 +27,7 @@ fn plan() -> Plan {
 #[test]
 fn figures_are_of_the_points_they_name() {
     for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
-        let plan = Plan { page_size, threads: 2, ..plan() };
+        let plan = Plan { page_size, ..plan() };
         let inputs = [pages("a", 128, page_size.bytes())];
         for record in run(&plan, &inputs, &|_| ()).expect("no fault") {
             let sizes = record.sizes;
@@ -39,20 +39,18 @@ fn figures_are_of_the_points_they_name() {
             assert!(sizes.pool_bytes_half_compacted <= sizes.pool_bytes_half_freed);
             assert!(sizes.pool_bytes_refilled > sizes.pool_bytes_half_compacted);
             assert_eq!(sizes.pool_bytes_emptied, 0);
-            assert_eq!((record.stores.count(), record.loads.count()), (128 + 64, 256));
         }
     }
 }
 
 #[test]
 fn progress_is_told_and_ends_before_the_total() {
-    let steps = Mutex::new(Vec::new());
+    let steps = RefCell::new(Vec::new());
     let tell = |step: Step<'_>| {
-        let mut steps = steps.lock().expect("no panic");
-        steps.push((step.what.to_owned(), step.done, step.total));
+        steps.borrow_mut().push((step.what.to_owned(), step.done, step.total));
     };
     run(&plan(), &[pages("a", 512, 4096)], &tell).expect("no fault");
-    let steps = steps.into_inner().expect("no panic");
+    let steps = steps.into_inner();
     assert_eq!(steps[0].0, "a, zbud, lz4");
     assert!(steps.iter().all(|(_, done, total)| done <= total && *total == 3 * 1792), "{steps:?}");
     assert!(steps.is_sorted_by(|a, b| a.1 < b.1));

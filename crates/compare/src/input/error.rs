@@ -5,10 +5,6 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The most bytes that a packed file may have unpacked, and that a pipe or device may give; a file
-/// that is given unpacked may have any number, which its owner sees.
-pub(super) const UNPACKED_MAX: u64 = 256 << 20;
-
 /// Why an input cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -20,21 +16,6 @@ pub enum InputError {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
-    },
-    /// The file should be packed by zstd, and is not or is damaged.
-    #[error("cannot unpack {path}: {}", plain(.source))]
-    NotZstd {
-        /// The file.
-        path: PathBuf,
-        /// The decoder's error.
-        source: io::Error,
-    },
-    /// The file is packed, and has more bytes unpacked than are taken; or it is a pipe or a device
-    /// that has more.
-    #[error("{path} has more than {} MiB unpacked", UNPACKED_MAX >> 20)]
-    TooLong {
-        /// The file.
-        path: PathBuf,
     },
     /// There are no bytes.
     #[error("{name} is empty")]

@@ -1,11 +1,8 @@
 //! A set of pages, and where it can be had from.
 
-use std::io::Read as _;
 use std::path::Path;
 
-use zfold_store::files::open_to_read;
-
-use crate::input::error::{InputError, UNPACKED_MAX};
+use crate::input::error::InputError;
 use crate::input::process;
 use crate::input::sample::{Sampling, read_sample};
 
@@ -65,23 +62,6 @@ impl PageSet {
         })
     }
 
-    /// Returns the pages of a capture: raw pages one after the other, or the same packed by zstd
-    /// when the name ends in `.zst`. Named after the file, without `.zst` and `.pages`.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or unpacked, has more than 256 MiB unpacked, is empty, or ends
-    /// inside a page.
-    pub fn from_capture(path: &Path, page_size: usize) -> Result<Self, InputError> {
-        let mut bytes = read_file(path)?;
-        if path.extension().is_some_and(|extension| extension == "zst") {
-            bytes = unpack(path, &bytes)?;
-        }
-        let mut pages = Self::new(&path.display().to_string(), page_size, bytes)?;
-        pages.name = stem(path, &[".zst", ".pages"]);
-        Ok(pages)
-    }
-
     /// Returns the pages of any file; the last one is filled up with zeros.
     ///
     /// A file larger than the sampling limit is sampled: uniformly and in the order of the file.
@@ -100,7 +80,7 @@ impl PageSet {
             .map_err(|source| InputError::unreadable(path, source))?;
         bytes.resize(bytes.len().next_multiple_of(page_size), 0);
         let mut pages = Self::new(&path.display().to_string(), page_size, bytes)?;
-        pages.name = stem(path, &[]);
+        pages.name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         pages.population = population.max(pages.population);
         Ok(pages)
     }
@@ -163,45 +143,4 @@ impl PageSet {
     pub fn pages(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.page_size)
     }
-}
-
-/// Returns all bytes of the file at `path`; of a pipe or a device, whose length is not known,
-/// [`UNPACKED_MAX`] at most.
-fn read_file(path: &Path) -> Result<Vec<u8>, InputError> {
-    let unreadable = |source| InputError::unreadable(path, source);
-    let file = open_to_read(path).map_err(unreadable)?;
-    let is_file = file.metadata().map_err(unreadable)?.is_file();
-    let most = if is_file { u64::MAX } else { UNPACKED_MAX + 1 };
-    let mut bytes = Vec::new();
-    let read = file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
-    match read as u64 {
-        read if read == most => Err(InputError::TooLong { path: path.to_owned() }),
-        _ => Ok(bytes),
-    }
-}
-
-/// Returns the contents of `packed`, the zstd frames in the file at `path`: [`UNPACKED_MAX`] bytes
-/// at most, since a small file can have any number of them.
-fn unpack(path: &Path, packed: &[u8]) -> Result<Vec<u8>, InputError> {
-    let mut bytes = Vec::new();
-    let unpacked = zstd::Decoder::with_buffer(packed)
-        .and_then(|decoder| decoder.take(UNPACKED_MAX + 1).read_to_end(&mut bytes));
-    match unpacked {
-        Ok(len) if len as u64 > UNPACKED_MAX => Err(InputError::TooLong { path: path.to_owned() }),
-        Ok(_) => Ok(bytes),
-        Err(source) => Err(InputError::NotZstd { path: path.to_owned(), source }),
-    }
-}
-
-/// Returns the name of the file at `path` without those of `suffixes` that it ends in, in turn.
-pub(super) fn stem(path: &Path, suffixes: &[&str]) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let mut stem: &str = &name;
-    for suffix in suffixes {
-        stem = match stem.strip_suffix(suffix) {
-            Some(shorter) if !shorter.is_empty() => shorter,
-            _ => stem,
-        };
-    }
-    stem.to_owned()
 }

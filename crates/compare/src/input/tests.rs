@@ -1,10 +1,9 @@
 //! Tests of reading inputs.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::pages::stem;
 use super::*;
 
 const ALL: Sampling = Sampling { limit_bytes: 1 << 30, seed: 1 };
@@ -37,30 +36,6 @@ fn builtin_captures_have_their_pages() {
 }
 
 #[test]
-fn capture_is_read_raw_and_packed() {
-    let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
-    let raw = TemporaryFile::new("two.pages", &bytes);
-    let packed = zstd::encode_all(bytes.as_slice(), 1).expect("memory");
-    let packed = TemporaryFile::new("both.pages.zst", &packed);
-    let raw = PageSet::from_capture(&raw.0, 4096).expect("whole pages");
-    let packed = PageSet::from_capture(&packed.0, 4096).expect("whole pages");
-    assert_eq!((raw.name(), packed.name()), ("two", "both"));
-    assert_eq!(raw.bytes, packed.bytes);
-    assert_eq!((raw.len(), raw.population()), (2, 2));
-}
-
-#[test]
-fn what_unpacks_to_more_than_a_bound_is_refused() {
-    let zeros = io::repeat(0).take(error::UNPACKED_MAX + 4096);
-    let packed = zstd::encode_all(zeros, 1).expect("memory");
-    assert!(packed.len() < 100 << 10, "{}", packed.len());
-    let file = TemporaryFile::new("bomb.pages.zst", &packed);
-    let error = PageSet::from_capture(&file.0, 4096).expect_err("too long");
-    assert!(matches!(error, InputError::TooLong { .. }), "{error}");
-    assert!(error.to_string().ends_with("bomb.pages.zst has more than 256 MiB unpacked"));
-}
-
-#[test]
 fn holes_of_a_file_are_left_out_and_not_read() {
     let file = TemporaryFile::new("sparse", b"");
     let sparse = std::fs::File::options().write(true).open(&file.0).expect("a file");
@@ -87,16 +62,9 @@ fn what_is_no_file_is_refused_or_has_a_bound() {
     std::fs::remove_file(&fifo.0).expect("removed");
     let made = std::process::Command::new("mkfifo").arg(&fifo.0).status();
     assert!(made.is_ok_and(|status| status.success()), "a FIFO");
-    for refused in [
-        PageSet::from_file(&fifo.0, 4096, ALL).map(drop),
-        PageSet::from_capture(&fifo.0, 4096).map(drop),
-    ] {
-        let refused = refused.expect_err("it has no writer").to_string();
-        assert!(refused.contains("it is a FIFO"), "{refused}");
-    }
+    let refused = PageSet::from_file(&fifo.0, 4096, ALL).expect_err("it has no writer").to_string();
+    assert!(refused.contains("it is a FIFO"), "{refused}");
     let zero = Path::new("/dev/zero");
-    let error = PageSet::from_capture(zero, 4096).expect_err("it has no end");
-    assert!(matches!(error, InputError::TooLong { .. }), "{error}");
     let sampling = Sampling { limit_bytes: 8192, seed: 1 };
     assert_eq!(PageSet::from_file(zero, 4096, sampling).expect("pages").len(), 2);
 }
@@ -142,10 +110,4 @@ fn refused_process_is_told_apart() {
     assert!(matches!(refused(1), InputError::NotPermitted { pid: 7 }));
     assert!(matches!(refused(3), InputError::NoProcess { pid: 7 }));
     assert!(matches!(refused(5), InputError::ProcessUnreadable { .. }));
-}
-
-#[test]
-fn stem_keeps_a_name_that_is_only_a_suffix() {
-    assert_eq!(stem(Path::new("a/b.pages.zst"), &[".zst", ".pages"]), "b");
-    assert_eq!(stem(Path::new("a/.zst"), &[".zst"]), ".zst");
 }

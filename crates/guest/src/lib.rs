@@ -45,15 +45,12 @@ mod serve;
 mod sys;
 
 pub use images::{
-    Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, StateInfo, check_name,
-    images_options,
+    Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, check_name, images_options,
 };
-pub use keep::{
-    Begin, End, Front, FrontOptions, Handed, Link, News, OnLoss, Order, Sockets, renew,
-};
+pub use keep::{Begin, Bind, End, Front, FrontOptions, Handed, Link, News, Order, renew};
 pub use offload::{
-    Broken, OnDemand, Progress, ReceiveError, Received, Refused, Restore, RestoreError, Restored,
-    adopt, receive, restore,
+    Broken, OnDemand, ReceiveError, Received, Refused, Restore, RestoreError, Restored, adopt,
+    receive, restore,
 };
 pub use serve::{
     Given, GuestState, GuestStats, NoOrigin, Served, Server, ServerOptions, ServerStats, TABLE,

@@ -17,12 +17,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::Folder;
+use common::sockets;
 use rustix::process::{Pid, Signal, kill_process};
 use vmm::{Vmm, page};
 use zfold_guest::{
-    End, Front, FrontOptions, Images, Link, OnLoss, Order, Server, ServerOptions, images_options,
-    renew,
+    End, Front, FrontOptions, Images, Link, Order, Server, ServerOptions, images_options, renew,
 };
 use zfold_store::CodecKind;
 use zfold_testing::wait::PATIENCE;
@@ -163,8 +162,8 @@ impl World {
         let said = Arc::new(Mutex::new(VecDeque::new()));
         let told = Arc::clone(&said);
         let tell = move |line: &str| told.lock().expect("no panic").push_back(line.to_owned());
-        let sockets = Box::new(Folder(folder.path().to_owned()));
-        let (front, channel) = Front::new(sockets, options, tell).expect("a front");
+        let (front, channel) =
+            Front::new(sockets(folder.path().to_owned()), options, tell).expect("a front");
         let first = Command::new(std::env::current_exe().expect("a program"))
             .args(["--exact", "server", "--nocapture", "--test-threads=1"])
             .env("ZFOLD_SERVER_TELLS", &at)
@@ -386,14 +385,14 @@ fn a_stock_that_is_lost_is_made_anew() {
 
 #[test]
 fn guests_wait_where_nobody_can_serve_them_or_are_killed() {
-    for on_loss in [OnLoss::Wait, OnLoss::Kill] {
+    for kills in [false, true] {
         let mut options = FrontOptions::default();
-        options.on_loss = on_loss;
+        options.kills_lost = kills;
         let mut world = World::new(256, false, options);
         let Some(mut guest) = world.vmm() else { return skip("no userfaultfd") };
         assert_ne!(guest.ask("read 3"), "0");
         kill(world.server());
-        if on_loss == OnLoss::Wait {
+        if !kills {
             world.hears("1 guests wait for ever");
             guest.say("read 4");
             assert!(!guest.answers_within(Duration::from_millis(200)), "it was answered");

@@ -24,7 +24,7 @@ pub const COMPLETE: u16 = 5;
 pub const ABANDON: u16 = 6;
 pub const MEMORY_FD: u16 = 7;
 pub const COMPLETE_PAUSED: u16 = 8;
-pub const PAGE_FAULT: u16 = 9;
+const PAGE_FAULT: u16 = 9;
 
 /// The status of an answer; 0 stands for none.
 pub const DONE: u16 = 1;

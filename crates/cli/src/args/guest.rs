@@ -203,13 +203,13 @@ pub(crate) enum GuestCommand {
         #[arg(value_enum, default_value_t = Recording::On)]
         what: Recording,
     },
-    /// Change what the server may use: limit=SIZE of images; none instead of a size removes it.
+    /// Change the most memory that images may take.
     Set {
         #[command(flatten)]
         server: GuestTarget,
-        /// The limit and its value, such as limit=512MiB.
-        #[arg(value_name = "NAME=VALUE", required = true)]
-        words: Vec<String>,
+        /// limit=SIZE, such as limit=512MiB; limit=none removes it.
+        #[arg(value_name = "limit=SIZE")]
+        word: String,
     },
     /// Write all images to a file, for --load; an existing file is replaced when the new one is
     /// complete.

@@ -10,14 +10,13 @@ use crate::args::{GuestCommand, GuestTarget};
 use crate::control::client::{Client, absolute, the_only_one};
 use crate::control::runtime;
 use crate::shared::exit::{self, Failure};
-use crate::shared::progress::Progress;
 use crate::shared::size::PAGE_LEN;
 use crate::shared::table::size;
 
 /// Said of a server that ended before it had answered.
 const REMEDY: &str = "zfold guest list shows whether it was done; if not, give the command again";
 
-/// Wait between two questions how far a machine is.
+/// Wait between two questions whether a machine is stored.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A request: the server, the command and its words, and what people read of its answer.
@@ -74,7 +73,7 @@ fn asked(command: &GuestCommand) -> Result<Asked<'_>, Failure> {
         GuestCommand::Record { server, name, what } => {
             (server, "record", vec![name.clone(), what.name().to_owned()], nothing)
         }
-        GuestCommand::Set { server, words } => (server, "set", words.clone(), nothing),
+        GuestCommand::Set { server, word } => (server, "set", vec![word.clone()], nothing),
         GuestCommand::Save { server, file } => (server, "save", vec![absolute(file)?], nothing),
         GuestCommand::List { server } => {
             (server, "stat", Vec::new(), |found| Ok(report(found)?.image_text()))
@@ -124,17 +123,11 @@ fn receive(server: &GuestTarget, name: &str, words: Vec<String>) -> Result<(), F
          destination_url=unix:{socket},local=on\n"
     );
     show(server, &found, &usage)?;
-    let progress = Progress::begin();
     loop {
         let found = client.ask("received", vec![name.to_owned()])?;
         let saved = &found["saved"];
         if !saved.is_null() {
-            drop(progress);
             return show(server, saved, &stored(saved));
-        }
-        let number = |field: &str| found[field].as_f64().unwrap_or(0.0);
-        if number("pages") > 0.0 {
-            progress.show("memory is stored", number("done_pages") / number("pages"));
         }
         std::thread::sleep(LOOK);
     }

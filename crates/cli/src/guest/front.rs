@@ -1,15 +1,12 @@
 //! The front of `zfold guest serve`: what the shell started, and what guests outlive servers by.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zfold_disk::nbd::{Address, Listener, SocketFile};
-use zfold_guest::{End, Front, FrontOptions, News, OnLoss, Sockets};
+use zfold_guest::{End, Front, FrontOptions, News};
 
 use super::failed::system;
 use super::places::Places;
@@ -18,24 +15,6 @@ use crate::control::runtime;
 use crate::shared::exit::{self, Failure, remark};
 use crate::shared::notify;
 use crate::shared::signals;
-
-/// Sockets of images.
-struct Files {
-    places: Places,
-    files: BTreeMap<String, Option<SocketFile>>,
-}
-
-impl Sockets for Files {
-    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
-        let (path, listener, file) = self.places.image(image)?;
-        self.files.insert(image.to_owned(), file);
-        Ok((path, listener))
-    }
-
-    fn unbind(&mut self, image: &str) {
-        self.files.remove(image);
-    }
-}
 
 /// Keeps guests until a signal or a command ends that.
 pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
@@ -51,11 +30,15 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let (metrics, _metrics_file) = metrics(args)?;
     let sockets: Vec<_> = std::iter::once(control).chain(metrics).collect();
     let places = Places::of(args).map_err(|error| system("find --sockets", &error))?;
-    let files = Files { places, files: BTreeMap::new() };
+    let bind = move |image: &str| {
+        places
+            .image(image)
+            .map(|(path, listener, file)| (path, listener, Box::new(file) as Box<dyn Send>))
+    };
     let mut options = FrontOptions::default();
     options.places = args.max_guests as usize;
-    options.on_loss = if args.on_loss == Loss::Kill { OnLoss::Kill } else { OnLoss::Wait };
-    let made = Front::new(Box::new(files), options, remark);
+    options.kills_lost = args.on_loss == Loss::Kill;
+    let made = Front::new(Box::new(bind), options, remark);
     let (front, channel) = made.map_err(|error| system("make a channel", &error))?;
     let told = front.clone();
     let lost = "ended at once: nothing was saved, and guests wait for ever";

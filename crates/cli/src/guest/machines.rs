@@ -1,7 +1,7 @@
 //! Machines of cloud-hypervisor that are to come, each with a socket until it has come.
 //!
-//! The command that asked for a machine asks again and again how far it is; if it no longer does
-//! before a VMM has connected, the socket goes.
+//! The command that asked for a machine asks again and again whether it is there; if it no longer
+//! does before a VMM has connected, the socket goes.
 //!
 //! Locks: the list of machines, then what is known of one; both held for moments, and with no other
 //! lock.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use zfold_guest::{OnDemand, Progress};
+use zfold_guest::OnDemand;
 use zfold_pool::Lock;
 
 use super::places::{Bound, Places};
@@ -27,17 +27,8 @@ pub(super) struct Machines {
     pub(super) demand: OnDemand,
 }
 
-/// A machine that is to come.
-pub(super) struct Coming {
-    pub(super) progress: Progress,
-    known: Lock<Known>,
-}
-
-struct Known {
-    /// When somebody asked for it last.
-    asked: Instant,
-    end: Option<Ended>,
-}
+/// A machine that is to come: when somebody asked for it last, and how it ended.
+pub(super) struct Coming(Lock<(Instant, Option<Ended>)>);
 
 /// What was saved, or why nothing was.
 pub(super) type Ended = Result<Value, String>;
@@ -45,12 +36,12 @@ pub(super) type Ended = Result<Value, String>;
 impl Coming {
     /// Returns whether nobody asks for it any longer.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.known.lock().asked.elapsed() > PATIENCE
+        self.0.lock().0.elapsed() > PATIENCE
     }
 
     /// Notes how it ended.
     pub(super) fn ends(&self, end: Ended) {
-        self.known.lock().end = Some(end);
+        self.0.lock().1 = Some(end);
     }
 }
 
@@ -66,28 +57,27 @@ impl Machines {
     pub(super) fn begin(&self, name: &str) -> Result<(Bound, Arc<Coming>), String> {
         let mut coming = self.coming.lock();
         // Of those that ended while nobody asked, this is all that is left.
-        coming.retain(|_, one| one.known.lock().end.is_none() || !one.is_forgotten());
-        if coming.get(name).is_some_and(|one| one.known.lock().end.is_none()) {
+        coming.retain(|_, one| one.0.lock().1.is_none() || !one.is_forgotten());
+        if coming.get(name).is_some_and(|one| one.0.lock().1.is_none()) {
             return Err(format!("a machine {name} is awaited already: choose another name"));
         }
         let bound = self.places.machine(name)?;
-        let known = Lock::new(Known { asked: Instant::now(), end: None });
-        let one = Arc::new(Coming { progress: Progress::default(), known });
+        let one = Arc::new(Coming(Lock::new((Instant::now(), None))));
         coming.insert(name.to_owned(), Arc::clone(&one));
         Ok((bound, one))
     }
 
-    /// Returns a machine that is to come, for somebody who asks for it; and its end, once.
-    pub(super) fn ask(&self, name: &str) -> Option<(Arc<Coming>, Option<Ended>)> {
+    /// Returns how a machine that is to come has ended, once, for somebody who asks for it; nothing
+    /// if none is to come under that name.
+    pub(super) fn ask(&self, name: &str) -> Option<Option<Ended>> {
         let mut coming = self.coming.lock();
         let one = coming.get(name).cloned()?;
-        let mut known = one.known.lock();
-        known.asked = Instant::now();
-        let end = known.end.take();
-        drop(known);
+        let mut known = one.0.lock();
+        known.0 = Instant::now();
+        let end = known.1.take();
         if end.is_some() {
             coming.remove(name);
         }
-        Some((one, end))
+        Some(end)
     }
 }

@@ -1,6 +1,7 @@
 //! The metrics of a guest server.
 
 use zfold_figures::Kind;
+use zfold_guest::GuestState;
 
 use super::report::{GuestsReport, ImageReport};
 use crate::control::metrics::Text;
@@ -12,10 +13,10 @@ type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 const NOW: [Metric<GuestsReport>; 10] = [
     ("guests", "guests served or held now", |of| of.guests.len() as u64),
     ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
-        of.guests.iter().filter(|guest| guest.late).count() as u64
+        of.guests.iter().filter(|guest| guest.stats.late).count() as u64
     }),
     ("guests_held_now", "of these, guests that do not fit their image, and wait", |of| {
-        of.guests.iter().filter(|guest| guest.state == "held").count() as u64
+        of.guests.iter().filter(|guest| guest.stats.state == GuestState::Held).count() as u64
     }),
     ("guest_machines_on_demand", "machines that get their pages now", |of| of.on_demand),
     ("guest_stored_bytes", "bytes of images that are not zeros", |of| of.stored_pages_bytes),
@@ -32,9 +33,11 @@ const NOW: [Metric<GuestsReport>; 10] = [
 
 /// What each image is and costs.
 const IMAGES: [Metric<ImageReport>; 4] = [
-    ("guest_image_size_bytes", "size of an image", |of| of.size_bytes),
-    ("guest_image_own_pages", "pages of an image that differ from its base", |of| of.own_pages),
-    ("guest_image_working_set_pages", "pages of its working set", |of| of.working_set_pages),
+    ("guest_image_size_bytes", "size of an image", |of| of.info.size_bytes),
+    ("guest_image_own_pages", "pages of an image that differ from its base", |of| {
+        of.info.own_pages
+    }),
+    ("guest_image_working_set_pages", "pages of its working set", |of| of.info.working_set_pages),
     ("guest_image_guests", "guests of an image", |of| of.guests),
 ];
 
@@ -54,7 +57,7 @@ pub(super) fn text(report: &GuestsReport) -> String {
     for (name, help, of) in IMAGES {
         text.begin(name, Kind::Gauge, help);
         report.images.iter().for_each(|image| {
-            text.value_of(name, ("image", &image.name), of(image));
+            text.value_of(name, ("image", &image.info.name), of(image));
         });
     }
     text.end()
@@ -67,7 +70,9 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_counters_end_in_total() {
-        let images = vec![ImageReport { name: "web".to_owned(), ..ImageReport::default() }];
+        let mut image = ImageReport::default();
+        image.info.name = "web".to_owned();
+        let images = vec![image];
         let text = text(&GuestsReport { images, ..GuestsReport::default() });
         let names = names(&text);
         for name in &names {

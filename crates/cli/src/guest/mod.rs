@@ -14,7 +14,6 @@ mod receiving;
 pub(crate) mod report;
 mod server;
 mod serving;
-mod steer;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

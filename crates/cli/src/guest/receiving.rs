@@ -46,7 +46,7 @@ impl Served {
         let work = move || {
             let stream = served.awaited(&listener, &mine, within);
             drop((listener, file));
-            let end = stream.and_then(|stream| served.take(&name, base.as_deref(), stream, &mine));
+            let end = stream.and_then(|stream| served.take(&name, base.as_deref(), stream));
             mine.ends(end);
         };
         let spawned = thread::Builder::new().name("zfold-receive".to_owned()).spawn(work);
@@ -89,15 +89,9 @@ impl Served {
     }
 
     /// Makes an image of the machine that a VMM sends.
-    fn take(
-        &self,
-        name: &str,
-        base: Option<&str>,
-        stream: UnixStream,
-        coming: &Coming,
-    ) -> Result<Value, String> {
+    fn take(&self, name: &str, base: Option<&str>, stream: UnixStream) -> Result<Value, String> {
         let kept = |_: &_| self.keep();
-        let received = receive(stream, &self.images, (name, base), &coming.progress, kept);
+        let received = receive(stream, &self.images, (name, base), kept);
         let Received { imported, was_heard, .. } = received.map_err(|error| {
             if matches!(error, ReceiveError::Entry(_)) {
                 // It had its name for a moment, so the process that stands by may have it.
@@ -114,18 +108,13 @@ impl Served {
         Ok(found(&imported))
     }
 
-    /// Returns how far a machine is that is to come.
+    /// Returns what was saved of a machine that was to come, once it is.
     ///
     /// # Errors
     /// Why it does not come; or none is awaited under that name.
     pub(super) fn received(&self, name: &str) -> Result<Value, String> {
-        let found = self.machines.ask(name);
-        let (coming, end) = found.ok_or_else(|| format!("no machine {name} is awaited"))?;
-        if let Some(end) = end {
-            return Ok(json!({ "saved": end? }));
-        }
-        let (done, pages) = coming.progress.pages();
-        Ok(json!({ "done_pages": done, "pages": pages }))
+        let end = self.machines.ask(name).ok_or_else(|| format!("no machine {name} is awaited"))?;
+        Ok(end.transpose()?.map_or_else(|| json!({}), |saved| json!({ "saved": saved })))
     }
 
     /// Restores a machine from an image, at the VMM that listens at a socket.

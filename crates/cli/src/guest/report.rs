@@ -1,7 +1,6 @@
 //! What a guest server has, as it is sent and shown.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use zfold_figures::Doc;
@@ -9,7 +8,6 @@ use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, TABLE};
 
 use crate::shared::clean::clean;
 use crate::shared::figures::{all_of, in_state};
-use crate::shared::size::PAGE_LEN;
 use crate::shared::table::{columns, count, size, table};
 
 /// Name of this form of the statistics; another one has another name.
@@ -59,22 +57,9 @@ pub(crate) struct GuestsReport {
 /// An image.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ImageReport {
-    pub(crate) name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) base: Option<String>,
-    pub(crate) size_bytes: u64,
-    pub(crate) own_pages: u64,
-    pub(crate) working_set_pages: u64,
-    pub(crate) recorded: bool,
+    #[serde(flatten)]
+    pub(crate) info: ImageInfo,
     pub(crate) guests: u64,
-    /// Of a machine, bytes of its configuration and state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) machine_bytes: Option<u64>,
-    /// Of the state file that is kept with it: bytes, and XXH3 of 64 bits in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) state_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) state_xxh3: Option<String>,
     /// Where guests connect; empty for a machine, which is sent.
     pub(crate) socket: String,
 }
@@ -82,17 +67,8 @@ pub(crate) struct ImageReport {
 /// A guest.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct GuestReport {
-    pub(crate) number: u64,
-    pub(crate) image: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pid: Option<i32>,
-    pub(crate) age_seconds: u64,
-    /// `served`, or `held` if its regions were refused.
-    pub(crate) state: String,
-    /// A fault has waited for long.
-    pub(crate) late: bool,
-    pub(crate) pages: u64,
-    pub(crate) pages_left: u64,
+    #[serde(flatten)]
+    pub(crate) stats: GuestStats,
     #[serde(flatten, with = "in_state")]
     pub(crate) given: Given,
 }
@@ -115,11 +91,11 @@ impl GuestsReport {
             "SOCKET",
         ];
         let mut rows = vec![titles.map(str::to_owned)];
-        rows.extend(self.images.iter().map(|image| {
+        rows.extend(self.images.iter().map(|ImageReport { info: image, guests, socket }| {
             let recorded = if image.recorded { " (recorded)" } else { "" };
             let (kind, socket) = match image.machine_bytes {
                 Some(_) => ("machine", "-".to_owned()),
-                None => ("memory", clean(&image.socket)),
+                None => ("memory", clean(socket)),
             };
             [
                 clean(&image.name),
@@ -127,7 +103,7 @@ impl GuestsReport {
                 size(image.size_bytes).trim_end().to_owned(),
                 count(image.own_pages),
                 format!("{}{recorded}", count(image.working_set_pages)),
-                image.guests.to_string(),
+                guests.to_string(),
                 image.base.as_deref().map_or_else(|| "-".to_owned(), clean),
                 image.state_xxh3.as_deref().map_or_else(|| "-".to_owned(), clean),
                 socket,
@@ -177,53 +153,25 @@ impl GuestsReport {
     }
 }
 
-impl ImageReport {
-    /// Returns what is told of an image with this socket, if it has one.
-    pub(super) fn of(info: ImageInfo, guests: &[GuestReport], socket: Option<&PathBuf>) -> Self {
-        Self {
-            size_bytes: info.pages * PAGE_LEN,
-            own_pages: info.own_pages,
-            working_set_pages: info.working_set_pages,
-            recorded: info.recorded,
-            machine_bytes: info.machine_bytes,
-            state_bytes: info.state.map(|state| state.bytes),
-            state_xxh3: info.state.map(|state| format!("{:016x}", state.hash)),
-            guests: guests.iter().filter(|guest| guest.image == info.name).count() as u64,
-            socket: socket.map_or_else(String::new, |at| at.display().to_string()),
-            base: info.base,
-            name: info.name,
-        }
-    }
-}
-
 impl GuestReport {
-    pub(super) fn of(stats: &GuestStats) -> Self {
-        let state = match stats.state {
+    pub(super) fn of(stats: GuestStats) -> Self {
+        Self { given: stats.given, stats }
+    }
+
+    fn row(&self) -> [String; 9] {
+        let GuestStats { number, image, pid, state, late, pages_left, .. } = &self.stats;
+        let waits = if *late { " (waits)" } else { "" };
+        let state = match state {
             GuestState::Held => "held",
             GuestState::Released => "released",
             _ => "served",
         };
-        Self {
-            number: stats.number,
-            image: stats.image.clone(),
-            pid: stats.pid,
-            age_seconds: stats.age.as_secs(),
-            state: state.to_owned(),
-            late: stats.is_late,
-            pages: stats.pages,
-            pages_left: stats.pages_left,
-            given: stats.given,
-        }
-    }
-
-    fn row(&self) -> [String; 9] {
-        let waits = if self.late { " (waits)" } else { "" };
         [
-            self.number.to_string(),
-            clean(&self.image),
-            self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-            format!("{}{waits}", clean(&self.state)),
-            count(self.pages_left),
+            number.to_string(),
+            clean(image),
+            pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            format!("{state}{waits}"),
+            count(*pages_left),
             count(self.given.faults_total),
             count(self.given.copied_pages_total),
             count(self.given.zero_pages_total),

@@ -20,12 +20,12 @@ use zfold_store::files::open_believed;
 use super::failed::LATE;
 use super::machines::Machines;
 use super::report::{GuestReport, GuestsReport, ImageReport, SCHEMA};
-use super::steer::Setting;
 use crate::control::protocol::Request;
+use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::exit::remark;
-use crate::shared::size::PAGE_LEN;
+use crate::shared::size::{PAGE_LEN, format_size, parse_size};
 
-/// Words of requests that name what they are.
+/// Words of requests that name what they are; no image has such a name.
 const STATE: &str = "state=";
 const WITHIN: &str = "within=";
 
@@ -164,7 +164,6 @@ impl Served {
     /// Why it was not carried out, in a line.
     pub(super) fn answer(self: &Arc<Self>, request: &Request) -> Result<(Value, bool), String> {
         let words: Vec<&str> = request.arguments.iter().map(String::as_str).collect();
-        // No image has such a name.
         let (named, words): (Vec<&str>, Vec<&str>) =
             words.into_iter().partition(|word| word.starts_with(STATE) || word.starts_with(WITHIN));
         let named = |name: &str| named.iter().find_map(|word| word.strip_prefix(name));
@@ -178,13 +177,13 @@ impl Served {
             ("receive", [name]) => self.receive(name, None, named(WITHIN))?,
             ("receive", [name, base]) => self.receive(name, Some(base), named(WITHIN))?,
             ("state", [name, file]) => self.state(name, given(file)?)?,
-            ("fill", [name]) => json!({ "guests": self.fill(name)? }),
+            ("fill", [name]) => self.fill(name)?,
             ("received", [name]) => self.received(name)?,
             ("send", [name, socket, how @ ..]) => self.send(name, given(socket)?, how)?,
             ("export", [name, file]) => self.export(name, given(file)?)?,
             ("rm", [name]) => self.remove(name)?,
             ("record", [name, what]) => self.record(name, what)?,
-            ("set", [_, ..]) => self.set(&words)?,
+            ("set", [word]) => self.set(word)?,
             ("save", [file]) => {
                 let saved = self.images.save_to(given(file)?);
                 let saved = saved.map_err(|error| format!("cannot save to {file}: {error}"))?;
@@ -220,9 +219,9 @@ impl Served {
     }
 
     /// Has all guests of an image get all their pages.
-    fn fill(&self, name: &str) -> Result<usize, String> {
+    fn fill(&self, name: &str) -> Result<Value, String> {
         let image = self.images.claim(name).map_err(|error| error.to_string())?;
-        Ok(self.server.fill(image.name()))
+        Ok(json!({ "guests": self.server.fill(image.name()) }))
     }
 
     fn remove(&self, name: &str) -> Result<Value, String> {
@@ -248,13 +247,21 @@ impl Served {
         Ok(json!({ "working_set_pages": image.working_set_pages() }))
     }
 
-    /// Changes settings: all of them, or none.
-    fn set(&self, words: &[&str]) -> Result<Value, String> {
-        let settings: Vec<Setting> =
-            words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
-        settings.into_iter().for_each(|setting| setting.apply(&self.images));
+    /// Changes the most bytes that images may take.
+    fn set(&self, word: &str) -> Result<Value, String> {
+        let mut tunables = self.images.store().tunables();
+        tunables.limit_bytes = match word.strip_prefix("limit=") {
+            Some("none") => None,
+            Some(size) => Some(parse_size(size)?),
+            None => return Err(format!("'{word}' is not limit=SIZE or limit=none")),
+        };
+        if tunables.limit_bytes.is_some_and(|bytes| bytes < STORE_LIMIT_MIN) {
+            let least = format_size(STORE_LIMIT_MIN);
+            return Err(format!("{word} is too small to work with: give {least} or more"));
+        }
+        self.images.store().tune(&tunables).expect("a limit has no range");
         self.renewed();
-        Ok(json!({ "limit_bytes": self.images.store().tunables().limit_bytes.unwrap_or(0) }))
+        Ok(json!({ "limit_bytes": tunables.limit_bytes.unwrap_or(0) }))
     }
 
     /// Has what changed in the process that stands by, too. Without, it has what was before.
@@ -269,10 +276,12 @@ impl Served {
         let sockets = self.sockets.lock();
         let limit = self.images.store().tunables().limit_bytes;
         let (store, stats) = (self.images.stats(), self.server.stats());
-        let guests: Vec<_> = stats.guests.iter().map(GuestReport::of).collect();
+        let guests: Vec<_> = stats.guests.into_iter().map(GuestReport::of).collect();
         let images = self.images.list().into_iter().map(|info| {
-            let socket = sockets.get(&info.name);
-            ImageReport::of(info, &guests, socket)
+            let of_it = |guest: &&GuestReport| guest.stats.image == info.name;
+            let socket = sockets.get(&info.name).map(|at| at.display().to_string());
+            let guests = guests.iter().filter(of_it).count() as u64;
+            ImageReport { info, guests, socket: socket.unwrap_or_default() }
         });
         GuestsReport {
             schema: SCHEMA.to_owned(),

@@ -147,7 +147,7 @@ impl Guests {
             pid: now.pid,
             images: now.images.len() as u64,
             guests: now.guests.len() as u64,
-            late: now.guests.iter().filter(|guest| guest.late).count() as u64,
+            late: now.guests.iter().filter(|guest| guest.stats.late).count() as u64,
             limit_bytes: now.limit_bytes,
             resident_bytes: now.held_bytes,
             stored_pages_bytes: now.stored_pages_bytes,

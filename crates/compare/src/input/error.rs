@@ -23,16 +23,6 @@ pub enum InputError {
         /// The input.
         name: String,
     },
-    /// The last page is not whole.
-    #[error("{name} ends inside a page: its {bytes} bytes are not a multiple of {page_size}")]
-    PartialPage {
-        /// The input.
-        name: String,
-        /// The bytes that there are.
-        bytes: u64,
-        /// The bytes of a page.
-        page_size: usize,
-    },
     /// There is no process of this number, or it ended while it was read.
     #[error("there is no process {pid}")]
     NoProcess {

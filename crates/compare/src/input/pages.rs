@@ -29,21 +29,16 @@ impl PageSet {
     ///
     /// # Errors
     ///
-    /// [`InputError::Empty`] without bytes, [`InputError::PartialPage`] when the last page is
-    /// not whole.
+    /// [`InputError::Empty`] without bytes.
     ///
     /// # Panics
     ///
-    /// When `page_size` is zero.
+    /// When the last page is not whole.
     pub fn new(name: &str, page_size: usize, bytes: Vec<u8>) -> Result<Self, InputError> {
-        assert!(page_size > 0, "pages have bytes");
+        assert!(bytes.len().is_multiple_of(page_size), "pages are whole");
         let name = name.to_owned();
         if bytes.is_empty() {
             return Err(InputError::Empty { name });
-        }
-        if !bytes.len().is_multiple_of(page_size) {
-            let bytes = bytes.len() as u64;
-            return Err(InputError::PartialPage { name, bytes, page_size });
         }
         let population = (bytes.len() / page_size) as u64;
         Ok(Self { name, page_size, bytes, population })

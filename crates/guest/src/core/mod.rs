@@ -3,7 +3,6 @@
 mod ahead;
 pub(crate) mod fault;
 pub(crate) mod guest;
-pub(crate) mod message;
 pub(crate) mod regions;
 #[cfg(test)]
 mod simulation;

@@ -52,7 +52,8 @@ impl Images {
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn state(&self, name: &str) -> Result<Vec<u8>, ImageError> {
-        let machine = self.claim(name)?.machine()?.filter(|machine| !machine.is_machine());
+        let image = self.claim(name)?;
+        let machine = image.machine()?.filter(Machine::is_state);
         Ok(machine.ok_or_else(|| ImageError::NoState(name.into()))?.state)
     }
 }
@@ -65,7 +66,7 @@ mod tests {
     use zfold_store::CodecKind;
 
     use super::*;
-    use crate::images::{StateInfo, images_options};
+    use crate::images::images_options;
 
     #[test]
     fn an_image_keeps_the_state_of_its_snapshot() {
@@ -86,12 +87,15 @@ mod tests {
         let path = folder.path().join("images");
         first.save_to(&path).expect("saved");
         again.load_from(&path).expect("loaded");
-        let kept = Some(StateInfo { bytes: 10, hash: xxh3_64(b"processors") });
+        let label = String::from_utf8(first.catalog.lock().label()).expect("text");
+        assert!(label.contains(&format!(",[0,10],{}]", xxh3_64(b"processors"))), "{label}");
+        let kept = Some(format!("{:016x}", xxh3_64(b"processors")));
         for images in [&first, &again] {
             assert_eq!(images.state("web").expect("kept"), b"processors");
             assert!(matches!(images.state("plain"), Err(ImageError::NoState(_))));
             let list = images.list();
-            assert_eq!((list[0].state, list[1].state), (None, kept));
+            assert_eq!((list[0].state_bytes, list[1].state_bytes), (None, Some(10)));
+            assert_eq!((&list[0].state_xxh3, &list[1].state_xxh3), (&None, &kept));
             assert_eq!(list[1].machine_bytes, None);
         }
         first.remove("web").expect("removed");

@@ -13,7 +13,7 @@ use zfold_store::{Content, LoadError, Store, StoreError};
 
 use super::gate::Gate;
 use super::keys::{BITS, keys_of};
-use super::machine::{Lengths, StateInfo};
+use super::machine::Lengths;
 use super::page_set::PageSet;
 use crate::core::space;
 
@@ -34,8 +34,8 @@ pub struct Image {
     base: Option<Arc<Image>>,
     /// The lengths of its documents, if it has any.
     pub(super) machine: Option<Lengths>,
-    /// The state file that is kept with it.
-    pub(super) state: Option<StateInfo>,
+    /// The hash of the state file that is kept with it.
+    pub(super) state_hash: Option<u64>,
     set: PageSet,
     recorded: AtomicBool,
     /// A guest was recorded by itself.
@@ -97,7 +97,7 @@ impl Image {
             own_pages: 0,
             base,
             machine: None,
-            state: None,
+            state_hash: None,
             set: PageSet::new(pages),
             recorded: AtomicBool::new(false),
             was_begun: AtomicBool::new(false),

@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_store::{Content, files};
 use zfold_uffd::page::{PAGE, is_zero};
@@ -70,24 +69,18 @@ pub(super) enum Holes<'a> {
 }
 
 /// Stores the pages of `parts`, one part after another, that differ from the base, or from zeros if
-/// there is no base. `done` grows by each page that is dealt with.
+/// there is no base.
 pub(super) fn import(
     image: &Image,
     parts: &[Part<'_>],
     holes: Holes<'_>,
-    done: &AtomicU64,
 ) -> Result<Imported, ImageError> {
     let mut imported = Imported::default();
     let mut buffer = vec![0; BUFFER];
     for part in parts {
         let first = imported.pages;
         imported.pages += part.pages;
-        let reached = |page| {
-            // Relaxed: a figure.
-            done.store(page, Ordering::Relaxed);
-        };
-        import_part(image, part, first, holes, (&mut buffer, &mut imported), reached)?;
-        reached(imported.pages);
+        import_part(image, part, first, holes, (&mut buffer, &mut imported))?;
     }
     Ok(imported)
 }
@@ -98,7 +91,6 @@ fn import_part(
     number: u64,
     holes: Holes<'_>,
     (buffer, imported): (&mut [u8], &mut Imported),
-    reached: impl Fn(u64),
 ) -> Result<(), ImageError> {
     let page = |at: u64| number + (at - part.from) / PAGE as u64;
     let mut of_base = vec![0; PAGE];
@@ -124,7 +116,6 @@ fn import_part(
                 }
             }
             rest.start += len as u64;
-            reached(page(rest.start));
         }
     }
     imported.stored_pages += zero(image, holes, page(at)..page(end))?;

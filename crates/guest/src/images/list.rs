@@ -104,7 +104,7 @@ impl Images {
                     return Err(damaged("two images overlap"));
                 }
                 image.own_pages = import::own_pages(&image);
-                image.state = machine.zip(hash).and_then(|(of, hash)| of.state_info(hash));
+                image.state_hash = hash;
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));
@@ -145,10 +145,8 @@ impl Catalog {
     /// Returns the list of images.
     pub(super) fn label(&self) -> Vec<u8> {
         let listed = |image: &Arc<Image>| {
-            let base = image.base().map(|base| base.name().into());
-            let (first, machine) = (image.first, image.machine);
-            let hash = image.state.map(|state| state.hash);
-            Listed(image.name().into(), first, image.pages(), base, machine, hash)
+            let (name, base) = (image.name().into(), image.base().map(|base| base.name().into()));
+            Listed(name, image.first, image.pages(), base, image.machine, image.state_hash)
         };
         let list =
             List { schema: SCHEMA.to_owned(), images: self.images.values().map(listed).collect() };

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{self, Read as _};
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 use zfold_uffd::page::PAGE;
 
 /// Most bytes of a document.
@@ -24,14 +23,9 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns whether it is one that can be restored, rather than the state file of a snapshot.
-    pub(crate) fn is_machine(&self) -> bool {
-        Lengths::of(self).is_machine()
-    }
-
-    /// Returns what is known of a state file, if it is one.
-    pub(super) fn state_info(&self) -> Option<StateInfo> {
-        Lengths::of(self).state_info(xxh3_64(&self.state))
+    /// Returns whether it is the state file of a snapshot, rather than one that can be restored.
+    pub(crate) fn is_state(&self) -> bool {
+        Lengths::of(self).is_state()
     }
 
     /// Returns one with the state file of a snapshot; nothing if it is empty or too long.
@@ -43,16 +37,6 @@ impl Machine {
     }
 }
 
-/// The state file of a snapshot, kept with the image that belongs to it: with another one, a guest
-/// would find another memory than its processors have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateInfo {
-    /// Its bytes.
-    pub bytes: u64,
-    /// Its hash by XXH3, of 64 bits.
-    pub hash: u64,
-}
-
 /// Bytes of the documents.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Lengths(pub(super) u64, pub(super) u64);
@@ -62,14 +46,9 @@ impl Lengths {
         Self(machine.config.len() as u64, machine.state.len() as u64)
     }
 
-    /// Returns whether they are those of cloud-hypervisor, whose configuration is never empty.
-    pub(super) fn is_machine(self) -> bool {
-        self.0 > 0
-    }
-
-    /// Returns what is known of a state file with this hash, if they are of one.
-    pub(super) fn state_info(self, hash: u64) -> Option<StateInfo> {
-        (!self.is_machine()).then_some(StateInfo { bytes: self.1, hash })
+    /// Returns whether they are those of a state file alone.
+    pub(super) fn is_state(self) -> bool {
+        self.0 == 0
     }
 
     /// Returns whether they may have these lengths.

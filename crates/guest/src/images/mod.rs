@@ -22,9 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, RwLockReadGuard};
 
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 use zfold_store::pool::Lock;
 
 use zfold_store::backing::Backing;
@@ -43,7 +44,6 @@ pub use keys::KEYS;
 pub(crate) use machine::DOCUMENT_MAX;
 use machine::Lengths;
 pub(crate) use machine::Machine;
-pub use machine::StateInfo;
 pub use origin::Origin;
 
 /// Keys that are dropped at once, and the longest name in bytes.
@@ -51,25 +51,31 @@ const DROPPED: u64 = 1 << 16;
 const NAME_MAX: usize = 64;
 
 /// Describes an image and what it costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct ImageInfo {
     /// Its name.
     pub name: String,
     /// Its base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// Its pages of 4 KiB.
-    pub pages: u64,
-    /// Of these, pages that differ from its base and are not zeros.
+    /// Bytes of its pages.
+    pub size_bytes: u64,
+    /// Pages of 4 KiB of it that differ from its base and are not zeros.
     pub own_pages: u64,
     /// Pages of its working set.
     pub working_set_pages: u64,
     /// Whether guests are recorded.
     pub recorded: bool,
     /// If it is one of a machine, the bytes of its documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_bytes: Option<u64>,
-    /// The state file that is kept with it.
-    pub state: Option<StateInfo>,
+    /// Bytes of the state file that is kept with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_bytes: Option<u64>,
+    /// Its hash by XXH3, of 64 bits, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_xxh3: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -188,7 +194,8 @@ impl Images {
         self.import_with(name, file, base, None)
     }
 
-    /// The same, and keeps the state file of the snapshot with the image.
+    /// The same, and keeps the state file of the snapshot with the image: with that of another one,
+    /// a guest would find another memory than its processors have.
     ///
     /// # Errors
     /// Same as [`import`](Self::import), and [`ImageError::State`].
@@ -201,13 +208,12 @@ impl Images {
     ) -> Result<Imported, ImageError> {
         let state = state.map(read_state).transpose()?;
         let part = Part { file, from: 0, pages: import::pages_of(file)? };
-        let how = (Holes::OfBase, state.as_ref());
-        self.import_as(name, &[part], how, &AtomicU64::new(0), |catalog| catalog.base(base))
+        self.import_as(name, &[part], (Holes::OfBase, state.as_ref()), |catalog| catalog.base(base))
     }
 
     /// Makes an image of a machine: its memory, which is `parts` one after another, and its
     /// documents. Holes of the files are zeros. With a base, pages that equal the base's come from
-    /// the base. `done` grows by the pages that are dealt with.
+    /// the base.
     ///
     /// # Errors
     /// [`ImageError`]; there is no such image then, and nothing of it in the store.
@@ -217,11 +223,8 @@ impl Images {
         parts: &[Part<'_>],
         machine: &Machine,
         base: Option<&str>,
-        done: &AtomicU64,
     ) -> Result<Imported, ImageError> {
-        self.import_as(name, parts, (Holes::Zeros, Some(machine)), done, |catalog| {
-            catalog.base(base)
-        })
+        self.import_as(name, parts, (Holes::Zeros, Some(machine)), |catalog| catalog.base(base))
     }
 
     /// Makes an image from a Diff snapshot of a guest: a hole of the file at a page that the guest
@@ -239,7 +242,7 @@ impl Images {
         let state = state.map(read_state).transpose()?;
         let part = Part { file, from: 0, pages: import::pages_of(file)? };
         let how = (Holes::GivenUp(origin.given_up()), state.as_ref());
-        self.import_as(name, &[part], how, &AtomicU64::new(0), |catalog| {
+        self.import_as(name, &[part], how, |catalog| {
             catalog.get_same(origin.image()).map(Claim::new).map(Some)
         })
     }
@@ -249,7 +252,6 @@ impl Images {
         name: &str,
         parts: &[Part<'_>],
         (holes, machine): (Holes<'_>, Option<&Machine>),
-        done: &AtomicU64,
         base: impl FnOnce(&Catalog) -> Result<Option<Claim>, ImageError>,
     ) -> Result<Imported, ImageError> {
         check_name(name)?;
@@ -258,8 +260,10 @@ impl Images {
         let (keys, base) = self.reserve(name, pages, lengths, base)?;
         let below = base.as_ref().map(|base| Arc::clone(base.image()));
         let mut image = Image::new(name.into(), self.places(), keys.start, pages, below);
-        (image.machine, image.state) = (lengths, machine.and_then(Machine::state_info));
-        let imported = import::import(&image, parts, holes, done).and_then(|imported| {
+        image.machine = lengths;
+        let state = machine.filter(|machine| machine.is_state());
+        image.state_hash = state.map(|machine| xxh3_64(&machine.state));
+        let imported = import::import(&image, parts, holes).and_then(|imported| {
             machine.map_or(Ok(()), |machine| image.store_machine(machine))?;
             Ok(imported)
         });
@@ -381,16 +385,16 @@ impl Images {
     #[must_use]
     pub fn list(&self) -> Vec<ImageInfo> {
         let images: Vec<_> = self.catalog.lock().images.values().cloned().collect();
-        let machine = |image: &Image| image.machine.filter(|lengths| lengths.is_machine());
         let info = |image: &Arc<Image>| ImageInfo {
             name: image.name().into(),
             base: image.base().map(|base| base.name().into()),
-            pages: image.pages(),
+            size_bytes: image.pages() * PAGE as u64,
             own_pages: image.own_pages,
             working_set_pages: image.working_set_pages(),
             recorded: image.is_recorded(),
-            machine_bytes: machine(image).map(Lengths::bytes),
-            state: image.state,
+            machine_bytes: image.machine.filter(|of| !of.is_state()).map(Lengths::bytes),
+            state_bytes: image.machine.filter(|of| of.is_state()).map(Lengths::bytes),
+            state_xxh3: image.state_hash.map(|hash| format!("{hash:016x}")),
         };
         images.iter().map(info).collect()
     }

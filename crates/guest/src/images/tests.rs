@@ -230,7 +230,7 @@ fn a_file_that_shrinks_or_changes_harms_no_image() {
     let short = file(4, &[(0, text(1)), (3, text(2))]);
     let image = Image::new("short".into(), images.places(), 4096, 8, None);
     let part = Part { file: &short, from: 0, pages: 8 };
-    let refused = import::import(&image, &[part], Holes::OfBase, &AtomicU64::new(0));
+    let refused = import::import(&image, &[part], Holes::OfBase);
     // Linux shows what is behind the end as a hole, so nothing is read there.
     assert!(refused.is_ok_and(|imported| imported.stored_pages == 2));
 }
@@ -238,16 +238,6 @@ fn a_file_that_shrinks_or_changes_harms_no_image() {
 /// A machine whose documents have these lengths.
 fn machine(config: usize, state: usize) -> Machine {
     Machine { config: noise(11, config), state: noise(12, state) }
-}
-
-fn import_machine(
-    images: &Images,
-    name: &str,
-    parts: &[Part<'_>],
-    of: &Machine,
-    base: Option<&str>,
-) -> Result<Imported, ImageError> {
-    images.import_machine(name, parts, of, base, &AtomicU64::new(0))
 }
 
 /// Two parts of one file, in another order than they lie there, and one of another.
@@ -260,10 +250,8 @@ fn a_machine_is_its_parts_one_after_another_and_its_documents() {
     let parts = [part(&one, 32, 10), part(&two, 0, 8), part(&one, 0, 32)];
     for (name, config, state) in [("a", 1, 1), ("b", 4096, 12_289), ("c", 1, 500_000)] {
         let of = machine(config, state);
-        let done = AtomicU64::new(0);
-        let imported = images.import_machine(name, &parts, &of, None, &done).expect("imported");
+        let imported = images.import_machine(name, &parts, &of, None).expect("imported");
         assert_eq!((imported.pages, imported.stored_pages), (50, 3));
-        assert_eq!(done.into_inner(), 50);
         let bytes = read(&images, name);
         let zeros = vec![0; 50 * PAGE];
         let mut wanted = zeros.clone();
@@ -290,7 +278,7 @@ fn documents_survive_in_a_file_and_older_lists_are_read() {
     images.import("plain", &memory, None).expect("imported");
     let part = Part { file: &memory, from: 0, pages: 16 };
     let of = machine(5000, 70_000);
-    import_machine(&images, "whole", &[part], &of, Some("plain")).expect("imported");
+    images.import_machine("whole", &[part], &of, Some("plain")).expect("imported");
     images.save_to(&path).expect("saved");
     let label = String::from_utf8(images.catalog.lock().label()).expect("text");
     // An image of no machine is listed as it was before there were machines.
@@ -319,11 +307,11 @@ fn a_machine_over_a_base_costs_what_differs() {
     held.push((30, text(30)));
     let memory = file(32, &held);
     let part = Part { file: &memory, from: 0, pages: 32 };
-    let imported = import_machine(&images, "later", &[part], &machine(1, 1), Some("base"));
+    let imported = images.import_machine("later", &[part], &machine(1, 1), Some("base"));
     assert_eq!(imported.expect("imported").stored_pages, 3);
     assert_eq!(read(&images, "later"), contents(&memory));
     let short = Part { file: &memory, from: 0, pages: 31 };
-    let refused = import_machine(&images, "x", &[short], &machine(1, 1), Some("base"));
+    let refused = images.import_machine("x", &[short], &machine(1, 1), Some("base"));
     assert!(matches!(refused, Err(ImageError::BaseLength { .. })));
 }
 
@@ -332,13 +320,13 @@ fn a_machine_that_does_not_fit_or_whose_file_shrinks_leaves_nothing() {
     let images = images(Some(2 << 20));
     let memory = file(16, &[(3, text(3))]);
     let part = Part { file: &memory, from: 0, pages: 16 };
-    let refused = import_machine(&images, "big", &[part], &machine(1, 8 << 20), None);
+    let refused = images.import_machine("big", &[part], &machine(1, 8 << 20), None);
     assert!(refused.expect_err("refused").to_string().contains("the limit is reached"));
     let beyond = Part { pages: 17, ..part };
-    let refused = import_machine(&images, "long", &[beyond], &machine(1, 1), None);
+    let refused = images.import_machine("long", &[beyond], &machine(1, 1), None);
     assert!(refused.expect_err("refused").to_string().contains("shorter"));
     assert!(images.list().is_empty() && images.store().is_empty());
-    import_machine(&images, "fits", &[part], &machine(1, 1), None).expect("imported");
+    images.import_machine("fits", &[part], &machine(1, 1), None).expect("imported");
 }
 
 #[test]

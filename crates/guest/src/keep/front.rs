@@ -23,7 +23,7 @@ use super::channel::{Channel, ToFront, ToServer};
 use super::kept::Kept;
 use super::listening::Listening;
 use super::places::Places;
-use super::terms::{End, FrontOptions, News, OnLoss, Sockets};
+use super::terms::{Bind, End, FrontOptions, News};
 use crate::serve::handshake::Offer;
 use crate::sys::{Bell, poll};
 
@@ -46,7 +46,7 @@ struct State {
     owed: VecDeque<ToServer>,
     guests: BTreeMap<u64, Kept>,
     listening: BTreeMap<String, (PathBuf, Listening)>,
-    sockets: Box<dyn Sockets>,
+    bind: Bind,
     /// Number of the last guest.
     number: u64,
     places: Places,
@@ -108,7 +108,7 @@ impl Front {
     /// # Errors
     /// There is no number for a descriptor.
     pub fn new(
-        sockets: Box<dyn Sockets>,
+        bind: Bind,
         options: FrontOptions,
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<(Self, OwnedFd)> {
@@ -119,7 +119,7 @@ impl Front {
             owed: VecDeque::new(),
             guests: BTreeMap::new(),
             listening: BTreeMap::new(),
-            sockets,
+            bind,
             number: 0,
             places: Places::new(options.places),
             failed: (0, 0),
@@ -136,10 +136,7 @@ impl Front {
         state.is_ending = true;
         let listening = std::mem::take(&mut state.listening);
         drop(state);
-        for (image, (_, one)) in listening {
-            one.close();
-            self.0.state.lock().sockets.unbind(&image);
-        }
+        listening.into_values().for_each(|(_, one)| one.close());
         self.0.state.lock().owed.push_back(ToServer::Release);
         self.0.bell.ring();
     }
@@ -232,7 +229,6 @@ impl Front {
                 let found = self.0.state.lock().listening.remove(&image);
                 found.into_iter().for_each(|(_, one)| one.close());
                 let mut state = self.0.state.lock();
-                state.sockets.unbind(&image);
                 state.places.close(&image);
                 state.owed.push_back(ToServer::Answer(Ok(String::new())));
             }
@@ -278,10 +274,10 @@ impl Front {
         if let Some((path, _)) = state.listening.get(image) {
             return Ok(path.display().to_string());
         }
-        let (path, listener) = state.sockets.bind(image)?;
+        let (path, listener, file) = (state.bind)(image)?;
         let (front, of) = (self.clone(), image.to_owned());
         let accept = move |listener: &_, closed: &_| front.accept(&of, listener, closed);
-        let listening = Listening::start(listener, accept);
+        let listening = Listening::start((listener, file), accept);
         let listening = listening.map_err(|error| format!("image {image}: {error}"))?;
         let told = path.display().to_string();
         state.places.open(image);
@@ -356,16 +352,14 @@ impl Front {
         ));
     }
 
-    /// Reports that guests are no longer served, and treats them as `on_loss` says.
+    /// Reports that guests are no longer served, and kills them if the options say so.
     fn lose(&self) {
         let mut state = self.0.state.lock();
         state.is_lost = true;
         let listening = std::mem::take(&mut state.listening);
         let guests = state.guests.len();
-        let killed = match self.0.options.on_loss {
-            OnLoss::Wait => 0,
-            OnLoss::Kill => state.guests.values().filter(|guest| guest.kill()).count(),
-        };
+        let kills = self.0.options.kills_lost;
+        let killed = state.guests.values().filter(|guest| kills && guest.kill()).count();
         drop(state);
         listening.into_values().for_each(|(_, one)| one.close());
         self.tell(&match killed {

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::fs::tell;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,8 @@ struct About {
 enum Things {
     /// A guest. Its journal begins at `from` in its file.
     Guest { descriptor: Descriptor, journal: File, from: u64, stream: UnixStream },
-    /// A machine that gets pages on demand: its connection, its progress, and the rest.
-    Machine { stream: UnixStream, progress: File, rest: Vec<OwnedFd> },
+    /// A machine that gets pages on demand: its connection, and the rest, its progress first.
+    Machine { stream: UnixStream, rest: Vec<OwnedFd> },
 }
 
 /// See the [module](self).
@@ -81,9 +81,9 @@ impl Kept {
     /// a machine.
     pub(super) fn machine(number: u64, image: String, fds: Vec<OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter();
-        let (stream, progress) = (UnixStream::from(fds.next()?), File::from(fds.next()?));
+        let stream = UnixStream::from(fds.next()?);
         let about = About { number, image, pid: peer(&stream) };
-        let things = Things::Machine { stream, progress, rest: fds.collect() };
+        let things = Things::Machine { stream, rest: fds.collect() };
         Some(Self { is_sent: true, ..Self::of(about, things) })
     }
 
@@ -95,14 +95,14 @@ impl Kept {
                 let fds = [descriptor.as_fd(), journal.as_fd(), stream.as_fd()];
                 server.try_send(&ToServer::Guest(number), &fds)?;
             }
-            Things::Machine { stream, progress, rest } => {
-                let fds = [stream.as_fd(), progress.as_fd()];
-                let fds: Vec<_> = fds.into_iter().chain(rest.iter().map(|fd| fd.as_fd())).collect();
+            Things::Machine { stream, rest } => {
+                let fds = std::iter::once(stream.as_fd());
+                let fds: Vec<_> = fds.chain(rest.iter().map(|fd| fd.as_fd())).collect();
                 server.try_send(&ToServer::Machine(number, self.about.image.clone()), &fds)?;
             }
         }
-        (self.is_sent, self.is_held) = (true, false);
-        (self.looks, self.is_reported) = ((None, Instant::now()), false);
+        (self.is_sent, self.is_held, self.is_reported) = (true, false, false);
+        self.looks = (None, Instant::now());
         Ok(())
     }
 
@@ -138,22 +138,20 @@ impl Kept {
     pub(super) fn is_unheard(&mut self, patience: Duration) -> bool {
         let (looks, said) = match &self.things {
             Things::Guest { descriptor, journal, from, .. } => {
-                (journal::beats(journal, *from), ready(descriptor))
+                (journal::looks(journal, *from), ready(descriptor))
             }
-            Things::Machine { stream, progress, .. } => {
-                let mut word = [0; 8];
-                let read = progress.read_exact_at(&mut word, 0);
+            Things::Machine { stream, rest } => {
                 // Answers, each of which is whole.
-                (read.is_ok().then(|| u64::from_ne_bytes(word) * 2), ready(stream))
+                let answers = rest.first().and_then(|progress| tell(progress).ok());
+                (answers.map(|answers| answers * 2), ready(stream))
             }
         };
-        let now = Instant::now();
         // An odd number: a server is looking, and has not finished.
         let is_busy = looks.is_some_and(|looks| looks % 2 == 1);
         if looks != self.looks.0 || !(said.contains(PollFlags::IN) || is_busy) {
-            (self.looks, self.is_reported) = ((looks, now), false);
+            (self.looks, self.is_reported) = ((looks, Instant::now()), false);
         }
-        let is_late = !self.is_held && now.duration_since(self.looks.1) >= patience;
+        let is_late = !self.is_held && self.looks.1.elapsed() >= patience;
         is_late && !std::mem::replace(&mut self.is_reported, is_late)
     }
 }
@@ -170,4 +168,33 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, report: Report) -> io::Result<Arrived> 
     let descriptor = Descriptor::new(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     let offer = Offer { stream: stream.into(), text, descriptor, pid };
     Ok(Arrived { image, offer, number, journal, report })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek as _, Write as _};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_whose_requests_get_no_answers_is_unheard() {
+        const PATIENCE: Duration = Duration::from_millis(20);
+        let (stream, mut vmm) = UnixStream::pair().expect("a pair");
+        let mut progress = tempfile::tempfile().expect("a file");
+        let of_front = progress.try_clone().expect("a descriptor");
+        let fds = vec![stream.into(), of_front.into()];
+        let mut kept = Kept::machine(1, "web".to_owned(), fds).expect("a machine");
+        let mut is_unheard = || {
+            kept.is_unheard(PATIENCE);
+            thread::sleep(2 * PATIENCE);
+            kept.is_unheard(PATIENCE)
+        };
+        assert!(!is_unheard(), "it asks for nothing");
+        vmm.write_all(&[0]).expect("asked");
+        assert!(is_unheard());
+        assert!(!is_unheard(), "once");
+        progress.seek_relative(1).expect("answered");
+        assert!(is_unheard(), "the next one");
+    }
 }

@@ -18,6 +18,7 @@ use super::kept::arrived;
 use crate::serve::Server;
 use crate::serve::prompt::be_prompt;
 use crate::serve::session::Fate;
+use crate::serve::start::start;
 
 /// A machine that another server put pages into.
 #[derive(Debug)]
@@ -151,7 +152,7 @@ impl Link {
 /// Acts on the front's messages until it is gone.
 fn hear(
     channel: &Arc<Channel>,
-    server: &Server,
+    server: &Arc<Server>,
     said: &Sender<Result<String, String>>,
     tell: &impl Fn(Order),
 ) {
@@ -170,7 +171,7 @@ fn hear(
                 // A guest that cannot be read stays with the front (H2), which reports that it gets
                 // no answer.
                 if let Ok(arrived) = arrived(fds, Box::new(report)) {
-                    server.adopt(arrived);
+                    start(server, arrived);
                 }
             }
             ToServer::Machine(number, image) => tell(Order::Machine(Handed { number, image, fds })),

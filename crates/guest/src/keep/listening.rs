@@ -12,11 +12,12 @@ use crate::serve::apart::close;
 use crate::serve::prompt::be_prompt;
 
 /// See the [module](self).
-#[derive(Debug)]
 pub(super) struct Listening {
     /// The socket, and whether it is closed. The thread has them, too, until it ends.
     door: Arc<(UnixListener, AtomicBool)>,
     thread: JoinHandle<()>,
+    /// Removes the socket from where it is.
+    _file: Box<dyn Send>,
 }
 
 impl Listening {
@@ -25,7 +26,7 @@ impl Listening {
     /// # Errors
     /// No thread can be started.
     pub(super) fn start(
-        listener: UnixListener,
+        (listener, file): (UnixListener, Box<dyn Send>),
         accept: impl FnOnce(&UnixListener, &AtomicBool) + Send + 'static,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
@@ -37,7 +38,7 @@ impl Listening {
             accept(&mine.0, &mine.1);
         };
         let thread = Builder::new().name("zfold-accept".to_owned()).spawn(run)?;
-        Ok(Self { door, thread })
+        Ok(Self { door, thread, _file: file })
     }
 
     /// Accepts no more guests. Connections that are not guests yet are closed.

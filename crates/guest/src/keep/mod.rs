@@ -44,4 +44,4 @@ mod terms;
 pub use front::Front;
 pub use link::{Begin, Handed, Link, Order};
 pub use stock::renew;
-pub use terms::{End, FrontOptions, News, OnLoss, Sockets};
+pub use terms::{Bind, End, FrontOptions, News};

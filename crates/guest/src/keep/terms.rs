@@ -4,27 +4,9 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where guests connect.
-pub trait Sockets: Send {
-    /// Makes the socket of an image.
-    ///
-    /// # Errors
-    /// Why it cannot be made, in a line.
-    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String>;
-
-    /// Removes it.
-    fn unbind(&mut self, image: &str);
-}
-
-/// What happens to guests that no server can serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnLoss {
-    /// They wait, and their descriptors are kept, so that they can be listed and ended.
-    #[default]
-    Wait,
-    /// They are killed.
-    Kill,
-}
+/// Makes the socket of an image: where it is, the socket, and what removes it when it is dropped.
+pub type Bind =
+    Box<dyn FnMut(&str) -> Result<(PathBuf, UnixListener, Box<dyn Send>), String> + Send>;
 
 /// The limits of a front.
 #[derive(Clone, Debug)]
@@ -36,14 +18,15 @@ pub struct FrontOptions {
     pub handshake: Duration,
     /// How long a guest's message may stay unread before that is reported.
     pub patience: Duration,
-    /// What happens to guests that no server can serve.
-    pub on_loss: OnLoss,
+    /// Guests that no server can serve are killed; otherwise they wait, and their descriptors are
+    /// kept, so that they can be listed and ended.
+    pub kills_lost: bool,
 }
 
 impl Default for FrontOptions {
     fn default() -> Self {
         let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
-        Self { places: 1024, handshake, patience, on_loss: OnLoss::Wait }
+        Self { places: 1024, handshake, patience, kills_lost: false }
     }
 }
 

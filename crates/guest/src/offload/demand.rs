@@ -8,18 +8,16 @@
 //! request stays in its socket until the answer is in a pipe, and the kernel moves an answer from
 //! the pipe to the VMM in one step: what is in the pipe was not sent, and what is not in it was
 //! sent or is still to be decided. A VMM asks for the next page when it has its answer.
-//!
-//! The lock guards a number alone.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek as _};
 use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +27,6 @@ use rustix::io::{Errno, ioctl_fionread, retry_on_intr};
 use rustix::net::{RecvFlags, recv};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use thiserror::Error;
-use zfold_store::pool::{Lock, sound};
 use zfold_uffd::page::PAGE;
 
 use super::filling::{BEGUN, Filling, Unit, WRITTEN};
@@ -46,56 +43,31 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Wait for the rest of a request, which its VMM is writing.
 const BREATH: Duration = Duration::from_micros(20);
 
-/// Bytes of the count of answers, which the written units follow.
-const COUNT: u64 = 8;
-
 /// Longest range that is asked for at once, in bytes.
 const LEN_MAX: u64 = 2 << 20;
 
-/// The machines that get pages on demand. Clones are the same.
-#[derive(Clone, Default)]
-pub struct OnDemand(Arc<Inner>);
+/// Wait between two looks whether machines are left.
+const LOOK: Duration = Duration::from_millis(10);
 
-#[derive(Default)]
-struct Inner {
-    number: Lock<usize>,
-    changed: Condvar,
-}
-
-impl std::fmt::Debug for OnDemand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OnDemand").field(&self.number()).finish()
-    }
-}
-
-/// A machine of these.
-struct One(OnDemand);
+/// The machines that get pages on demand: each has a copy.
+#[derive(Debug, Default)]
+pub struct OnDemand(Arc<()>);
 
 impl OnDemand {
     /// Returns how many there are.
     #[must_use]
     pub fn number(&self) -> usize {
-        *self.0.number.lock()
+        Arc::strong_count(&self.0) - 1
     }
 
     /// Waits until there are none, at most for so long; returns how many are left.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> usize {
-        let waited =
-            self.0.changed.wait_timeout_while(self.0.number.lock(), patience, |left| *left > 0);
-        *sound(waited).0
-    }
-
-    fn enter(&self) -> One {
-        *self.0.number.lock() += 1;
-        One(self.clone())
-    }
-}
-
-impl Drop for One {
-    fn drop(&mut self) {
-        *self.0.0.number.lock() -= 1;
-        self.0.0.changed.notify_all();
+        let until = Instant::now() + patience;
+        while self.number() > 0 && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+        self.number()
     }
 }
 
@@ -116,7 +88,7 @@ enum Ended {
 #[derive(Debug)]
 pub(super) struct Tools {
     stream: UnixStream,
-    /// A count of answers, and what is noted of each unit.
+    /// What is noted of each unit. Its position, which the front sees, is the number of answers.
     progress: File,
     /// Holds an answer from when it is decided until it is sent.
     pipe: (OwnedFd, OwnedFd),
@@ -127,7 +99,6 @@ pub(super) struct Tools {
 impl Tools {
     fn new(stream: UnixStream, files: Vec<File>) -> io::Result<Self> {
         let progress = File::from(memfd_create("zfold-progress", MemfdFlags::CLOEXEC)?);
-        progress.write_all_at(&[0; COUNT as usize], 0)?;
         Ok(Self { stream, progress, pipe: pipe_with(PipeFlags::CLOEXEC)?, files })
     }
 
@@ -145,12 +116,11 @@ impl Tools {
         fds.into_iter().chain(self.files.iter().map(|file| file.as_fd())).collect()
     }
 
-    /// Reads the count of answers, and what is noted of each unit.
-    fn progress(&self) -> io::Result<(u64, Vec<u8>)> {
-        let mut all = vec![0; self.progress.metadata()?.len() as usize];
-        self.progress.read_exact_at(&mut all, 0)?;
-        let written = all.split_off(COUNT as usize);
-        Ok((u64::from_ne_bytes(all.try_into().expect("8 bytes")), written))
+    /// Reads what is noted of each unit.
+    fn progress(&self) -> io::Result<Vec<u8>> {
+        let mut noted = vec![0; self.progress.metadata()?.len() as usize];
+        self.progress.read_exact_at(&mut noted, 0)?;
+        Ok(noted)
     }
 }
 
@@ -219,13 +189,13 @@ impl Demand {
     ) -> Result<Begun, Broken> {
         let stream = tools.stream.try_clone()?;
         let (first, asked) = mpsc::channel();
-        let one = all.enter();
+        let one = Arc::clone(&all.0);
         let slots = self.layout.slots.iter().map(|slot| slot.pages.clone()).collect();
-        let (answers, written) = tools.progress()?;
+        let written = tools.progress()?;
         let filling = Filling::new(slots, &written);
         let begun = written.iter().position(|&unit| unit == BEGUN);
         let begun = begun.map(|number| filling.unit(number as u64));
-        let mut serving = Serving { demand: self, tools, filling, answers, first: Some(first) };
+        let mut serving = Serving { demand: self, tools, filling, first: Some(first) };
         let run = move || {
             let _one = one;
             if let Err(error) = serving.run(begun) {
@@ -251,8 +221,6 @@ struct Serving {
     demand: Demand,
     tools: Tools,
     filling: Filling,
-    /// Answers so far.
-    answers: u64,
     first: Option<Sender<()>>,
 }
 
@@ -360,7 +328,7 @@ impl Serving {
     }
 
     /// Answers a request of so many bytes.
-    fn decide(&mut self, bytes: usize, answer: Answer) -> Result<(), Broken> {
+    fn decide(&self, bytes: usize, answer: Answer) -> Result<(), Broken> {
         // It has room for one.
         rustix::io::write(&self.tools.pipe.1, &answer.encode())?;
         self.take(bytes)?;
@@ -378,7 +346,7 @@ impl Serving {
     }
 
     /// Sends the answer that is in the pipe.
-    fn send(&mut self) -> Result<(), Broken> {
+    fn send(&self) -> Result<(), Broken> {
         let (from, to, flags) = (&self.tools.pipe.0, &self.tools.stream, SpliceFlags::empty());
         while ioctl_fionread(from)? > 0 {
             match splice(from, None, to, None, HEADER, flags) {
@@ -386,11 +354,10 @@ impl Serving {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.answers += 1;
-        Ok(self.tools.progress.write_all_at(&self.answers.to_ne_bytes(), 0)?)
+        Ok((&self.tools.progress).seek_relative(1)?)
     }
 
-    fn refuse(&mut self, bytes: usize, ended: Ended) -> Result<(), Ended> {
+    fn refuse(&self, bytes: usize, ended: Ended) -> Result<(), Ended> {
         // What it did is what is reported.
         let _ = self.decide(bytes, Answer::REFUSED);
         Err(ended)
@@ -411,7 +378,7 @@ impl Serving {
                 return Ok(Err(ImageError::Load { page, source }));
             }
         }
-        let at = COUNT + self.filling.number(unit);
+        let at = self.filling.number(unit);
         let note = |noted| self.tools.progress.write_all_at(&[noted], at).map_err(Ended::Full);
         note(BEGUN)?;
         self.write_holes(unit.0, &pages, buffer)?;

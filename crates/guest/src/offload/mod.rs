@@ -40,7 +40,7 @@ mod socket;
 mod wire;
 
 pub use demand::OnDemand;
-pub use receive::{Progress, ReceiveError, Received, receive};
+pub use receive::{ReceiveError, Received, receive};
 pub use restore::{Restore, RestoreError, Restored, adopt, restore};
 pub use socket::Broken;
 pub use wire::Refused;

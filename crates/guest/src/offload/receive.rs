@@ -1,13 +1,11 @@
 //! Saves a machine: the receiver's side of a migration.
 //!
-//! One thread receives, apart, up to the last request (apart/T1); another one reads the memory. The
-//! atomics are figures that others read meanwhile.
+//! One thread receives, apart, up to the last request (apart/T1); another one reads the memory.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{fstat, fstatfs};
@@ -77,22 +75,6 @@ pub struct Received {
     pub was_heard: bool,
 }
 
-/// How far a machine has come; may be read while it is received.
-#[derive(Debug, Default)]
-pub struct Progress {
-    pages: AtomicU64,
-    done: AtomicU64,
-}
-
-impl Progress {
-    /// Returns the pages that were dealt with, and all pages; 0 of 0 until memory is read.
-    #[must_use]
-    pub fn pages(&self) -> (u64, u64) {
-        // Relaxed: figures.
-        (self.done.load(Ordering::Relaxed), self.pages.load(Ordering::Relaxed))
-    }
-}
-
 /// Receives a machine from cloud-hypervisor, which has connected by `stream`, and makes an image of
 /// it; with a base, of what differs from the base. `enter` is called when the image has its name,
 /// and decides whether it stays.
@@ -104,7 +86,6 @@ pub fn receive(
     stream: UnixStream,
     images: &Images,
     (name, base): (&str, Option<&str>),
-    progress: &Progress,
     enter: impl FnOnce(&Imported) -> Result<(), String>,
 ) -> Result<Received, ReceiveError> {
     let apart = Apart::start(stream, visit)?;
@@ -115,7 +96,7 @@ pub fn receive(
     let stream = fds.pop().ok_or(Broken::Left)?;
     let files = slots.into_iter().zip(fds.into_iter().map(File::from)).collect();
     let session = Session { peer: Peer::new(stream.into(), PATIENCE), files, machine };
-    let stored = session.store(images, (name, base), &layout, progress).and_then(|imported| {
+    let stored = session.store(images, (name, base), &layout).and_then(|imported| {
         enter(&imported).map_err(|error| {
             // It has just got its name; a user of it keeps it.
             let _ = images.remove(name);
@@ -261,15 +242,13 @@ impl Session {
         images: &Images,
         (name, base): (&str, Option<&str>),
         layout: &Layout,
-        progress: &Progress,
     ) -> Result<Imported, ReceiveError> {
-        progress.pages.store(layout.pages(), Ordering::Relaxed);
         let part = |slot: &super::layout::Slot| Part {
             file: self.file(slot.number),
             from: slot.from,
             pages: slot.pages.end - slot.pages.start,
         };
         let parts: Vec<_> = layout.slots.iter().map(part).collect();
-        Ok(images.import_machine(name, &parts, &self.machine, base, &progress.done)?)
+        Ok(images.import_machine(name, &parts, &self.machine, base)?)
     }
 }

@@ -186,7 +186,7 @@ pub fn adopt(
 /// Returns an image of a machine, its layout, and its documents.
 fn machine(images: &Images, name: &str) -> Result<(Claim, Layout, Machine), RestoreError> {
     let image = images.claim(name)?;
-    let machine = image.machine()?.filter(Machine::is_machine);
+    let machine = image.machine()?.filter(|machine| !machine.is_state());
     let machine = machine.ok_or_else(|| RestoreError::NoMachine(name.into()))?;
     let layout = Layout::of(&machine.config)?;
     match layout.pages() == image.pages() {
@@ -239,8 +239,6 @@ fn fill(image: &Image, layout: &Layout, files: &[File]) -> Result<u64, RestoreEr
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use zfold_store::CodecKind;
 
     use super::*;
@@ -258,8 +256,7 @@ mod tests {
             {"slot":0,"gpa":0,"size":8192,"file_offset":0}]}}"#;
         for (name, config, said) in [("odd", &b"{"[..], "damaged"), ("less", two, "1 pages")] {
             let machine = Machine { config: config.into(), state: vec![1] };
-            let done = AtomicU64::new(0);
-            images.import_machine(name, &[part], &machine, None, &done).expect("imported");
+            images.import_machine(name, &[part], &machine, None).expect("imported");
             let (socket, all) = (Path::new("/nobody"), OnDemand::default());
             let refused =
                 restore(&images, name, socket, Restore::default(), (&all, None, |_: &str| {}));

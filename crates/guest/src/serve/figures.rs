@@ -5,8 +5,9 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zfold_figures::{figures, metric, state};
 use zfold_store::pool::Lock;
@@ -55,10 +56,12 @@ pub enum NoOrigin {
 }
 
 /// The state of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum GuestState {
     /// It gets pages as it asks for them.
+    #[default]
     Served,
     /// Its regions were refused: it waits, and its descriptor is kept.
     Held,
@@ -67,7 +70,7 @@ pub enum GuestState {
 }
 
 /// A guest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct GuestStats {
     /// Its number, from 1 on.
@@ -75,30 +78,21 @@ pub struct GuestStats {
     /// Its image.
     pub image: String,
     /// The process that connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// How long ago that was.
-    pub age: Duration,
+    pub age_seconds: u64,
     /// Its state.
     pub state: GuestState,
+    /// Whether a fault has waited long.
+    pub late: bool,
     /// Its pages, and those still to come from the image; of its own page size.
     pub pages: u64,
     /// See `pages`.
     pub pages_left: u64,
     /// The pages that it got.
+    #[serde(skip)]
     pub given: Given,
-    /// Whether a fault has waited long.
-    pub is_late: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Changing {
-    state: GuestState,
-    pages: u64,
-    left: u64,
-    given: Given,
-    late: bool,
-    /// Twice the number of its thread's looks; one less while a look lasts.
-    looks: u64,
 }
 
 /// Where a guest's pages are, the bits of each, and the image that they come from.
@@ -112,34 +106,24 @@ pub(super) struct Lies {
 /// A guest's figures, which its thread changes and others read.
 #[derive(Debug)]
 pub(super) struct Figures {
-    number: u64,
-    image: String,
-    pid: Option<i32>,
+    pub(super) number: u64,
     began: Instant,
     /// Unset for a guest that is held.
     lies: OnceLock<Lies>,
     /// Rings when the guest is to be filled, if there was a descriptor for it.
     fill: Option<Bell>,
-    changing: Lock<Changing>,
+    /// With twice the number of its thread's looks; one less while a look lasts.
+    changing: Lock<(GuestStats, u64)>,
 }
 
 impl Figures {
     /// Returns those of a guest, which is served until its thread says otherwise.
     pub(super) fn new(number: u64, image: &str, pid: Option<i32>) -> Self {
-        let (state, given, late) = (GuestState::Served, Given::default(), false);
+        let stats = GuestStats { number, image: image.to_owned(), pid, ..GuestStats::default() };
         // Its thread has not taken a look yet.
-        let changing = Changing { state, pages: 0, left: 0, given, late, looks: 1 };
-        let (image, began, lies) = (image.to_owned(), Instant::now(), OnceLock::new());
-        let fill = Bell::new().ok();
-        Self { number, image, pid, began, lies, fill, changing: Lock::new(changing) }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(super) fn image(&self) -> &str {
-        &self.image
+        let changing = Lock::new((stats, 1));
+        let (began, lies, fill) = (Instant::now(), OnceLock::new(), Bell::new().ok());
+        Self { number, began, lies, fill, changing }
     }
 
     /// Has its thread put in all its pages.
@@ -160,30 +144,34 @@ impl Figures {
 
     /// Records that its thread has begun a look, until `set`.
     pub(super) fn look(&self) {
-        self.changing.lock().looks |= 1;
+        self.changing.lock().1 |= 1;
     }
 
     /// Takes over a guest's counts.
     pub(super) fn set(&self, guest: &Guest) {
         let mut changing = self.changing.lock();
-        changing.looks = changing.looks.next_multiple_of(2);
-        (changing.pages, changing.left) = guest.pages();
-        changing.given = guest.given;
+        let (stats, looks) = &mut *changing;
+        *looks = looks.next_multiple_of(2);
+        (stats.pages, stats.pages_left) = guest.pages();
+        stats.given = guest.given;
     }
 
     pub(super) fn say(&self, state: GuestState) {
-        self.changing.lock().state = state;
+        self.changing.lock().0.state = state;
     }
 
     pub(super) fn late(&self, late: bool) {
-        self.changing.lock().late = late;
+        self.changing.lock().0.late = late;
     }
 
     /// Returns what a Diff snapshot of the guest builds on, including all that it gave up before
     /// the first call: its thread had read those messages, and has processed them when the look of
     /// that time ends. Until then the guest is busy; `since` is for the next call.
     pub(super) fn origin(&self, since: &mut Option<u64>) -> Result<Origin, NoOrigin> {
-        let Changing { state, looks, .. } = *self.changing.lock();
+        let (state, looks) = {
+            let changing = self.changing.lock();
+            (changing.0.state, changing.1)
+        };
         let since = *since.get_or_insert(looks);
         match self.lies.get() {
             _ if state == GuestState::Held => Err(NoOrigin::Held(self.number)),
@@ -196,25 +184,15 @@ impl Figures {
 
     /// Returns the guest as text for people.
     pub(super) fn who(&self) -> String {
-        match self.pid {
+        match self.stats().pid {
             Some(pid) => format!("guest {} (process {pid})", self.number),
             None => format!("guest {}", self.number),
         }
     }
 
     pub(super) fn stats(&self) -> GuestStats {
-        let Changing { state, pages, left, given, late, .. } = *self.changing.lock();
-        GuestStats {
-            number: self.number,
-            image: self.image.clone(),
-            pid: self.pid,
-            age: self.began.elapsed(),
-            state,
-            pages,
-            pages_left: left,
-            given,
-            is_late: late,
-        }
+        let stats = self.changing.lock().0.clone();
+        GuestStats { age_seconds: self.began.elapsed().as_secs(), ..stats }
     }
 }
 

@@ -2,17 +2,22 @@
 //!
 //! - Q1: before a peer is checked, it can send one message of bounded length, and a descriptor.
 
+use std::io::{self, Read};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize as _;
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
+
 use super::apart::Visitor;
 use super::descriptor::{Descriptor, peer};
-use crate::core::message::Message;
 
-/// Bytes that are read at once.
+/// Bytes that are read at once, and the longest message: some thousand regions.
 const PIECE: usize = 16 << 10;
+const LEN_MAX: usize = 256 << 10;
 
 /// Why handshakes fail.
 pub(crate) const LEFT: &str = "it disconnected before it said where its memory is";
@@ -40,39 +45,81 @@ impl Offer {
     }
 }
 
-/// Reads the message of a peer within `limit`; passes its userfaultfd on and returns the text, or
-/// why there is none, in a line.
-pub(crate) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, String> {
-    let until = Instant::now() + limit;
-    let mut bytes = [0; PIECE];
-    let (mut message, mut descriptor) = (Message::default(), None);
-    loop {
-        if message.is_whole()
-            && let Some(descriptor) = &descriptor
-        {
-            let descriptor: &ManuallyDrop<Descriptor> = descriptor;
-            visitor.pass(&[descriptor.as_fd()]);
-            return Ok(message.into_bytes());
-        }
-        let received = visitor.receive(&mut bytes, until).map_err(|error| error.to_string())?;
-        let Some((len, fds)) = received else {
-            let late = "it did not say in time where its memory is";
-            return Err(if message.is_whole() { NO_UFFD } else { late }.to_owned());
-        };
-        if fds.len() + usize::from(descriptor.is_some()) > 1 {
+/// What comes from a peer, as JSON is read from it: its length is not sent, so it ends with its
+/// list.
+struct Message<'a> {
+    visitor: &'a Visitor,
+    until: Instant,
+    text: Vec<u8>,
+    /// How much of the text was looked at.
+    seen: usize,
+    descriptor: Option<ManuallyDrop<Descriptor>>,
+    /// Why nothing more is read.
+    failed: Option<String>,
+}
+
+impl Message<'_> {
+    /// Receives a piece, and perhaps the descriptor; says why there is none.
+    fn receive(&mut self, late: &str) -> Result<(), String> {
+        let mut piece = [0; PIECE];
+        let received = self.visitor.receive(&mut piece, self.until);
+        let (len, fds) = received.map_err(|error| error.to_string())?.ok_or(late)?;
+        if fds.len() + usize::from(self.descriptor.is_some()) > 1 {
             return Err("it sent more descriptors than belong to its message".to_owned());
         }
         for fd in fds {
             // What is not one is closed by the end of this thread (apart/T1), like what is.
             let found = Descriptor::new(ManuallyDrop::into_inner(fd)).map(ManuallyDrop::new);
             match found.map_err(ManuallyDrop::new) {
-                Ok(found) if found.is_set_up() => descriptor = Some(found),
+                Ok(found) if found.is_set_up() => self.descriptor = Some(found),
                 _ => return Err("what it sent is not a userfaultfd".to_owned()),
             }
         }
-        if len == 0 {
-            return Err(LEFT.to_owned());
+        self.text.extend_from_slice(&piece[..len]);
+        match (len, self.text.len()) {
+            (0, _) => Err(LEFT.to_owned()),
+            (_, ..=LEN_MAX) => Ok(()),
+            _ => Err("its message does not end".to_owned()),
         }
-        message.add(&bytes[..len])?;
     }
+}
+
+impl Read for Message<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.seen == self.text.len() {
+            let received = self.receive("it did not say in time where its memory is");
+            self.failed = received.err();
+            if self.failed.is_some() {
+                return Err(io::ErrorKind::Other.into());
+            }
+        }
+        let len = into.len().min(self.text.len() - self.seen);
+        into[..len].copy_from_slice(&self.text[self.seen..][..len]);
+        self.seen += len;
+        Ok(len)
+    }
+}
+
+/// Reads the message of a peer within `limit`; passes its userfaultfd on and returns the text, or
+/// why there is none, in a line.
+pub(crate) fn shake(visitor: &Visitor, limit: Duration) -> Result<Vec<u8>, String> {
+    let until = Instant::now() + limit;
+    let (text, seen, descriptor, failed) = (Vec::new(), 0, None, None);
+    let mut message = Message { visitor, until, text, seen, descriptor, failed };
+    let list = Vec::<IgnoredAny>::deserialize(&mut Deserializer::from_reader(&mut message));
+    if list.is_err()
+        && let Some(failed) = message.failed
+    {
+        return Err(failed);
+    }
+    if !message.text.trim_ascii_start().starts_with(b"[") {
+        return Err("its message is not a list of regions".to_owned());
+    }
+    // A list that cannot be read is passed on, too, so that its guest is held: without its
+    // descriptor, which would be closed, the guest would read zeros.
+    while message.descriptor.is_none() {
+        message.receive(NO_UFFD)?;
+    }
+    visitor.pass(&[message.descriptor.as_ref().expect("it was awaited").as_fd()]);
+    Ok(message.text)
 }

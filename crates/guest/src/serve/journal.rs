@@ -134,9 +134,7 @@ impl Messages {
         let count = &self.0.words()[0];
         // Relaxed: a count that only this thread changes.
         let last = count.load(Ordering::Relaxed);
-        if (last % 2 == 1) != lasts {
-            count.store(last + 1, Ordering::Relaxed);
-        }
+        count.store(if lasts { last | 1 } else { last.next_multiple_of(2) }, Ordering::Relaxed);
     }
 }
 
@@ -180,9 +178,9 @@ pub(crate) fn about(file: &File) -> io::Result<(Vec<u8>, u64)> {
     Ok((about, (8 + len).next_multiple_of(PAGE as u64)))
 }
 
-/// Returns twice the number of looks at the guest, one more while a look lasts; `None` before the
+/// Returns twice the number of looks at the guest, one less while a look lasts; `None` before the
 /// first.
-pub(crate) fn beats(file: &File, from: u64) -> Option<u64> {
+pub(crate) fn looks(file: &File, from: u64) -> Option<u64> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, from + MESSAGES as u64).ok()?;
     Some(u64::from_ne_bytes(word))
@@ -216,14 +214,14 @@ mod tests {
 
     #[test]
     fn what_one_writes_another_finds() {
-        let (file, begins) = create(b"web").expect("a file");
-        let (what, from) = about(&file).expect("one of these");
-        assert_eq!((&what[..], from, begins), (&b"web"[..], 4096, 4096));
-        assert_eq!(beats(&file, from), None);
+        let (file, from) = create(b"web").expect("a file");
+        assert_eq!(about(&file).expect("one of these"), (b"web".to_vec(), from));
+        assert_eq!((from, looks(&file, from)), (4096, None));
         let mut first = Journal::open(&file, 100).expect("begun");
         assert!(!first.is_begun && first.messages.given_up().is_empty());
         first.settled.words()[1].store(7, Ordering::Relaxed);
         first.messages.look(true);
+        assert_eq!(looks(&file, from), Some(1));
         first.messages.look(false);
         // An event of a discard, as the kernel writes it, in the last round.
         let last = first.messages.rounds().last().expect("a round");
@@ -234,10 +232,8 @@ mod tests {
         let mut second = Journal::open(&file, 100).expect("opened");
         assert!(second.is_begun);
         assert_eq!(second.messages.given_up(), vec![4096..8192; 1]);
-        assert_eq!(
-            (second.settled.words()[1].load(Ordering::Relaxed), beats(&file, from)),
-            (7, Some(2))
-        );
+        let bits = second.settled.words()[1].load(Ordering::Relaxed);
+        assert_eq!((bits, looks(&file, from)), (7, Some(2)));
         assert!(Journal::open(&file, 100_000).is_err(), "that of a larger guest");
     }
 }

@@ -30,20 +30,3 @@ pub(crate) fn be_prompt() {
     // SAFETY: it reads the structure, whose size is in it. If refused, answers take longer.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prompt_thread_has_the_same_nice_value() {
-        let stat = || std::fs::read_to_string("/proc/thread-self/stat").expect("readable");
-        let nice = |stat: String| {
-            let (_, fields) = stat.rsplit_once(')').expect("a name");
-            fields.split_whitespace().nth(16).map(str::to_owned)
-        };
-        let before = nice(stat());
-        be_prompt();
-        assert_eq!(nice(stat()), before);
-    }
-}

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::descriptor::{Descriptor, Memory, kill, peer_pidfd};
 use super::figures::{Figures, GuestState};
 use super::journal::Messages;
-use super::shared::Shared;
+use super::server::Server;
 use crate::core::fault::{Fault, Next, Why};
 use crate::core::guest::Guest;
 use crate::images::{Claim, Gated};
@@ -40,7 +40,7 @@ pub(crate) type Report = Box<dyn Fn(Fate) + Send>;
 
 /// A guest that is to be served, or held because it cannot be.
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) server: Arc<Server>,
     pub(super) figures: Arc<Figures>,
     pub(super) stream: UnixStream,
     pub(super) descriptor: Descriptor,
@@ -84,21 +84,21 @@ struct Woken {
 impl Session {
     /// Records and reports that the guest is not served, but held.
     pub(super) fn refuse(&self, told: &str) {
-        let (who, image) = (self.figures.who(), self.figures.image());
-        self.shared.hold(&self.figures);
+        let (who, image) = (self.figures.who(), self.figures.stats().image);
+        self.server.hold(&self.figures);
         (self.report)(Fate::Held);
-        let end = match self.shared.options.kills_refused {
+        let end = match self.server.options.kills_refused {
             false => "waits",
             true if kill(peer_pidfd(&self.stream).as_ref()) => "is killed",
             true => "waits, since this user may not kill it",
         };
-        self.shared.report(&format!("{who} of {image} is not served, and {end}: {told}"));
+        self.server.report(&format!("{who} of {image} is not served, and {end}: {told}"));
     }
 
     /// Serves the guest until its address space is gone or has all its pages; holds it if it cannot
     /// be served.
     pub(super) fn run(self, served: Option<Served>) {
-        let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));
+        let (server, figures) = (Arc::clone(&self.server), Arc::clone(&self.figures));
         let is_over = match served {
             Some(served) => self.serve(served) || self.hold(),
             None => self.hold(),
@@ -106,7 +106,7 @@ impl Session {
         // After this report, its image may be removed and descriptors counted.
         let Self { stream, descriptor, report, .. } = self;
         drop((stream, descriptor));
-        shared.ended(&figures);
+        server.ended(&figures);
         if is_over {
             report(Fate::Ended);
         }
@@ -115,9 +115,9 @@ impl Session {
     /// Returns whether the guest no longer needs a server; otherwise it cannot be served.
     fn serve(&self, served: Served) -> bool {
         let Served { image, mut guest, messages, is_taken_over } = served;
-        let records = self.shared.options.records_first && !is_taken_over && image.begins();
+        let records = self.server.options.records_first && !is_taken_over && image.begins();
         let pages = Gated { image: &image, until: records.then(|| Instant::now() + RECORDED) };
-        let mut memory = Memory::new(&self.descriptor, &self.shared.latencies, messages);
+        let mut memory = Memory::new(&self.descriptor, &self.server.latencies, messages);
         if is_taken_over {
             let given_up = memory.given_up();
             guest.take_over(given_up.into_iter(), &mut memory);
@@ -132,7 +132,7 @@ impl Session {
             self.figures.set(&guest);
             if guest.filled > 0 {
                 let pages = std::mem::take(&mut guest.filled);
-                guest.due = memory.now() + self.shared.pace(pages).as_nanos() as u64;
+                guest.due = memory.now() + self.server.pace(pages).as_nanos() as u64;
             }
             let wait = match next {
                 Next::Gone => return true,
@@ -196,7 +196,7 @@ impl Session {
             add(Source::Peer, self.stream.as_fd(), PollFlags::empty());
         }
         if !before.ending {
-            add(Source::End, self.shared.ending(), PollFlags::IN);
+            add(Source::End, self.server.ending(), PollFlags::IN);
         }
         if let Some(fill) = self.figures.filling().filter(|_| listens && !before.fills) {
             add(Source::Fill, fill, PollFlags::IN);
@@ -226,14 +226,14 @@ impl Session {
     fn report(&self, image: &Claim, guest: &Guest, now: u64, reported: &mut Reported) {
         if let Some(at) = guest.first_stray.filter(|_| !reported.stray) {
             reported.stray = true;
-            self.shared.report(&format!(
+            self.server.report(&format!(
                 "{} touched {at:#x}, which is in none of the regions that it named, and waits for \
                  ever: memory that was plugged in later has no pages in {}",
                 self.figures.who(),
                 image.name(),
             ));
         }
-        let patience = self.shared.options.patience.as_nanos() as u64;
+        let patience = self.server.options.patience.as_nanos() as u64;
         let late = guest.oldest().filter(|fault| now.saturating_sub(fault.since) >= patience);
         self.figures.late(late.is_some());
         let Some(fault) = late else { return };
@@ -246,7 +246,7 @@ impl Session {
                 Why::Load(error) => format!("the page cannot be read: {error}"),
                 Why::Kernel(error) => format!("the kernel refuses it: {error}"),
             };
-            self.shared.report(&format!(
+            self.server.report(&format!(
                 "{} waits for page {page} of {} at {at:#x}: {why}",
                 self.figures.who(),
                 image.name(),

@@ -14,8 +14,8 @@ use super::figures::Lies;
 use super::handshake::Offer;
 use super::journal::Journal;
 use super::prompt;
+use super::server::Server;
 use super::session::{Report, Served, Session};
-use super::shared::Shared;
 use crate::core::guest::Guest;
 use crate::core::regions;
 use crate::images::Claim;
@@ -35,10 +35,15 @@ pub(crate) struct Arrived {
     pub(crate) report: Report,
 }
 
-/// Starts the thread of a guest.
-pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
-    let image = arrived.image.clone();
-    let begun = begin(shared, arrived);
+/// Starts the thread of a guest that a front accepted, or that another server had.
+pub(crate) fn start(server: &Arc<Server>, arrived: Arrived) {
+    let Arrived { image, offer, number, journal, report } = arrived;
+    let Offer { stream, text, descriptor, pid } = offer;
+    let claim = server.images.claim(&image).map_err(|error| error.to_string());
+    // It is in the list from here on, so the end of the server waits for it.
+    let (figures, own) = (server.enter(&image, number, pid), Arc::clone(server));
+    let session = Session { server: own, figures, stream, descriptor, report };
+    let begun = Begun { claim, text, journal, session };
     // If no thread can be started, the guest waits: its descriptor must not be closed.
     let handed = Arc::new(Lock::new(Some(begun)));
     loop {
@@ -54,29 +59,19 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
         match thread {
             Ok(_) => return,
             Err(error) => {
-                shared.report(&format!("a guest of {image} waits for a thread: {error}"));
+                server.report(&format!("a guest of {image} waits for a thread: {error}"));
                 thread::sleep(BREATH);
             }
         }
     }
 }
 
-/// A guest with its place, its claim and its number. It is in the list already, so that the end of
-/// the server waits for it.
+/// A guest that has no thread yet.
 struct Begun {
     claim: Result<Claim, String>,
     text: Vec<u8>,
     journal: File,
     session: Session,
-}
-
-fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Begun {
-    let Arrived { image, offer, number, journal, report } = arrived;
-    let Offer { stream, text, descriptor, pid } = offer;
-    let claim = shared.images.claim(&image).map_err(|error| error.to_string());
-    let (figures, shared) = (shared.enter(&image, number, pid), Arc::clone(shared));
-    let session = Session { shared, figures, stream, descriptor, report };
-    Begun { claim, text, journal, session }
 }
 
 impl Begun {

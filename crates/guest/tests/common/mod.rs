@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use zfold_guest::{
-    Front, FrontOptions, Images, Link, Server, ServerOptions, Sockets, images_options,
-};
+use zfold_guest::{Bind, Front, FrontOptions, Images, Link, Server, ServerOptions, images_options};
 use zfold_store::{CodecKind, StoreOptions};
 use zfold_testing::{skip, wait_for};
 
@@ -103,20 +101,13 @@ pub(crate) fn world(pages: u64, places: usize, handshake: Duration) -> World {
     World::with(pages, (ServerOptions::default(), options))
 }
 
-/// Sockets in a folder.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Sockets for Folder {
-    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
-        let path = self.0.join(image);
+/// Makes sockets in a folder, which goes with the test.
+pub(crate) fn sockets(folder: PathBuf) -> Bind {
+    Box::new(move |image: &str| {
+        let path = folder.join(image);
         let listener = UnixListener::bind(&path).map_err(|error| error.to_string())?;
-        Ok((path, listener))
-    }
-
-    fn unbind(&mut self, image: &str) {
-        // The folder goes with the test.
-        let _ = std::fs::remove_file(self.0.join(image));
-    }
+        Ok((path, listener, Box::new(())))
+    })
 }
 
 /// Makes a front for a server in the same process, which no other one replaces.
@@ -126,8 +117,7 @@ pub(crate) fn accept(
     options: FrontOptions,
     tell: impl Fn(&str) + Send + Sync + 'static,
 ) -> Link {
-    let sockets = Box::new(Folder(folder.to_owned()));
-    let (front, channel) = Front::new(sockets, options, tell).expect("a front");
+    let (front, channel) = Front::new(sockets(folder.to_owned()), options, tell).expect("a front");
     std::thread::spawn(move || front.run(&[], |_| {}));
     Link::start(channel, Arc::clone(server), |_| {}).expect("a front").0
 }

@@ -183,6 +183,10 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
         "two" => send_with(stream, two.as_bytes(), &[file.as_fd(), uffd.as_fd()]),
         "garbage" => send_with(stream, b"GET / HTTP/1.1\r\n\r\n", &[uffd.as_fd()]),
         // As JSON in a string of JSON it would be six times as long.
+        "broken" => {
+            let text = two.replacen(':', ";", 1);
+            send_with(stream, text.as_bytes(), &[uffd.as_fd()]);
+        }
         "odd" => {
             let text = format!("[\"{}\"]", "\u{1}".repeat(200_000));
             send_with(stream, text.as_bytes(), &[uffd.as_fd()]);

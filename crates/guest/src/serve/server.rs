@@ -1,10 +1,11 @@
-//! The state that the threads of a server share: guests, figures, and the end, whose bell is never
-//! hushed.
+//! A server: what the threads of its guests share, which are the guests, figures, and the end,
+//! whose bell is never hushed.
 //!
 //! Lock order: the list of guests, then a guest's figures. The time of the next filling has a lock
 //! that is held with no other.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Condvar};
 use std::thread;
@@ -60,8 +61,8 @@ struct Guests {
     given: Given,
 }
 
-/// See the [module](self).
-pub(super) struct Shared {
+/// A guest server. Its guests come from a [`Front`](crate::Front), by a [`Link`](crate::Link).
+pub struct Server {
     pub(super) images: Arc<Images>,
     pub(super) options: ServerOptions,
     /// How long faults waited, in nanoseconds.
@@ -76,18 +77,23 @@ pub(super) struct Shared {
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Server").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    pub(super) fn new(
+impl Server {
+    /// Returns a server of these images, without sockets. `tell` gets messages for people: about
+    /// peers that are refused, and faults that wait.
+    ///
+    /// # Errors
+    /// There is no free descriptor.
+    pub fn new(
         images: Arc<Images>,
         options: ServerOptions,
-        tell: Box<dyn Fn(&str) + Send + Sync>,
-    ) -> std::io::Result<Self> {
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         Ok(Self {
             images,
             options,
@@ -96,7 +102,7 @@ impl Shared {
             fewer: Condvar::new(),
             due: Lock::new(Instant::now()),
             ending: Bell::new()?,
-            tell,
+            tell: Box::new(tell),
         })
     }
 
@@ -104,8 +110,8 @@ impl Shared {
         (self.tell)(line);
     }
 
-    /// Sets how many handshakes failed in the front.
-    pub(super) fn failed_before(&self, number: u64) {
+    /// Sets how many handshakes failed in the front, which accepts guests.
+    pub(crate) fn failed_before(&self, number: u64) {
         self.guests.lock().before.failed_handshakes_total = number;
     }
 
@@ -131,16 +137,19 @@ impl Shared {
     pub(super) fn ended(&self, figures: &Figures) {
         let stats = figures.stats();
         let mut guests = self.guests.lock();
-        guests.now.retain(|one| one.number() != stats.number);
+        guests.now.retain(|one| one.number != stats.number);
         guests.given.add(&stats.given);
         drop(guests);
         self.fewer.notify_all();
     }
 
-    /// Has all guests of an image filled; returns how many there are.
-    pub(super) fn fill(&self, image: &str) -> usize {
+    /// Has all guests of an image get all their pages, at the rate of the options, after which they
+    /// need no server; returns how many there are.
+    #[must_use]
+    pub fn fill(&self, image: &str) -> usize {
         let guests = self.guests.lock();
-        guests.now.iter().filter(|guest| guest.image() == image).map(|guest| guest.fill()).count()
+        let of_it = guests.now.iter().filter(|guest| guest.stats().image == image);
+        of_it.map(|guest| guest.fill()).count()
     }
 
     /// Returns how long a guest waits that was filled by so many pages.
@@ -153,11 +162,15 @@ impl Shared {
         due.duration_since(now)
     }
 
-    /// Returns what a Diff snapshot of a guest builds on.
-    pub(super) fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
+    /// Returns what a Diff snapshot of a guest builds on, for [`Images::import_over`]. The guest
+    /// must be paused: discards from now on may be included or not.
+    ///
+    /// # Errors
+    /// [`NoOrigin`], after a moment, because a guest may be on its way from another server.
+    pub fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
         let (until, mut since) = (Instant::now() + MOMENT, None);
         loop {
-            let is_it = |guest: &&Arc<Figures>| guest.number() == number;
+            let is_it = |guest: &&Arc<Figures>| guest.number == number;
             let guest = self.guests.lock().now.iter().find(is_it).cloned();
             let found = guest.map(|guest| guest.origin(&mut since));
             match found.unwrap_or(Err(NoOrigin::Missing(number))) {
@@ -169,7 +182,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn stats(&self) -> ServerStats {
+    /// Returns the figures so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
         let guests = self.guests.lock();
         let (before, mut given) = (guests.before, guests.given);
         let now: Vec<_> = guests.now.iter().map(|figures| figures.stats()).collect();
@@ -185,22 +200,12 @@ impl Shared {
         self.ending.as_fd()
     }
 
-    /// Tells all threads of the end.
-    pub(super) fn end(&self) {
+    /// Gives each guest all its pages, and unregisters its memory, so that it needs no server from
+    /// then on. Returns how many guests are left after `patience`.
+    pub fn release(&self, patience: Duration) -> usize {
         self.ending.ring();
-    }
-
-    /// Waits until only held guests are left; returns how many guests are left.
-    pub(super) fn wait(&self, until: Instant) -> usize {
-        let mut guests = self.guests.lock();
-        while !guests.now.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.fewer.wait_timeout(guests, left);
-            guests = sound(waited).0;
-        }
-        guests.now.len()
+        let all = self.guests.lock();
+        let waited = self.fewer.wait_timeout_while(all, patience, |all| !all.now.is_empty());
+        sound(waited).0.now.len()
     }
 }

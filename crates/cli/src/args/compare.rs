@@ -18,8 +18,8 @@ Examples:
     sudo zfold compare --pid 4711
   The same question for a file, with stronger codecs:
     zfold compare --file data.bin --codecs lz4hc,zstd:9
-  Captures that zstd has packed, under a limit of 64 MiB:
-    zstd -dc heap.pages.zst | zfold compare --file /dev/stdin --limit 64MiB
+  What fits under a limit of 64 MiB:
+    zfold compare --file data.bin --limit 64MiB
   Pool sizes as in a Linux 6.1 kernel:
     zfold compare --preset linux-6.1 --codecs lz4
   For a program:

@@ -362,12 +362,6 @@ mod tests {
     }
 
     #[test]
-    fn conclusion_admits_that_nothing_is_saved() {
-        let text = conclusion(&[record("a", "zbud", 1 << 20)]);
-        assert_eq!(text, "On these 10 pages (40.0 KiB) no choice saves memory.");
-    }
-
-    #[test]
     fn csv_has_the_same_figures_flattened() {
         let text = csv(&three());
         let mut reader = csv::Reader::from_reader(text.as_bytes());

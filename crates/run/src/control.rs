@@ -30,8 +30,6 @@ pub struct State {
     pub figures: Figures,
     /// How much memory it touched, if that is seen.
     pub touched: Option<Touched>,
-    /// The program was paused by [`Control::pause`].
-    pub paused: bool,
     /// Which of the store's codecs compresses pages: 0 is its own, others are those of
     /// [`StoreOptions::recompression`](zfold_store::StoreOptions::recompression).
     pub codec: u8,
@@ -50,7 +48,6 @@ impl Control {
         State {
             figures: self.0.figures(),
             touched: self.0.seen.touched(),
-            paused: self.0.is_paused(),
             codec: self.0.store().tunables().codec,
         }
     }
@@ -107,13 +104,6 @@ impl Control {
         let mut tunables = store.tunables();
         tunables.codec = codec;
         store.tune(&tunables).is_ok()
-    }
-
-    /// Stops all threads of the program where they are, or lets them continue. They notice only the
-    /// time that passes; signals wait until they continue, except those that kill. Returns at once:
-    /// a thread in a system call stops after it.
-    pub fn pause(&self, paused: bool) {
-        self.0.pause(paused);
     }
 
     /// Ends all processes that are left, at once. The run ends as its program did.

@@ -10,14 +10,15 @@
 //! ```no_run
 //! # #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))] {
 //! use zfold_pool::PoolOptions;
-//! use zfold_run::{GroupLimit, Inherited, RunOptions, access, manage, page_size};
+//! use zfold_run::{GroupLimit, Inherited, RunOptions, Subject, access, manage, page_size};
 //! use zfold_store::pressure::MemoryLeft;
 //! use zfold_store::{CodecKind, StoreOptions};
 //!
 //! let pool = zfold_pool::create("run", &PoolOptions::default().with_page_size(page_size()))?;
 //! let store = StoreOptions::new(1, CodecKind::Lz4.into());
 //! let inherited = Inherited::of_this_process();
-//! let options = RunOptions::new("node", GroupLimit::first(), inherited, pool, store);
+//! let program = Subject::Program { command: vec!["node".into()], inherited };
+//! let options = RunOptions::new(program, GroupLimit::first(), pool, store);
 //! let auto = |control| drop(GroupLimit::start(control, MemoryLeft::new(), true, true));
 //! let report = manage(options, &access()?, auto, |event| println!("{event:?}"))?;
 //! println!("{:?}", report.figures);
@@ -48,8 +49,6 @@
 
 #![cfg(target_os = "linux")]
 
-#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
-mod attach;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod auto;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
@@ -92,17 +91,16 @@ pub use figures::{Figures, LIMIT_MIN, Touched};
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub use self::{
-    attach::{AttachOptions, attach},
     auto::GroupLimit,
     control::{Control, State},
     manage::{RunError, manage},
     options::{
-        Estimate, Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged,
+        Estimate, Event, Kind, Report, RunOptions, Staying, Subject, UNMANAGED_MAX, Unmanaged,
         page_size,
     },
     permission::{Access, Denied, access, may_follow_forks, may_see_accesses, may_trace},
     running::{Refused, Running},
-    sys::inherited::{Files, Inherited, MemoryLimits, die_of, tell},
+    sys::inherited::{Files, Inherited, MemoryLimits, die_of, hold_signals, take_signal, tell},
     sys::malloc::keep_little_memory,
     sys::process::remedy,
     trace::HELPER_AT,

@@ -226,8 +226,6 @@ pub(crate) trait Tracing: Send + Sync {
     fn go_on(&self, ticket: Ticket);
     /// Stop a thread for a moment, and report that by [`Memory::visited`].
     fn visit(&self, thread: i32);
-    /// Stop all threads where they are, without being noticed, or let them continue.
-    fn pause(&self, paused: bool);
     /// Hold all threads of a space where they are, without being noticed, and report by
     /// [`Memory::stands`] when all are held; or let them continue. If a thread does not stop soon,
     /// such as the parent of a vfork, the report waits for it.

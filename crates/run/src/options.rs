@@ -1,13 +1,15 @@
 //! What a run is asked for, and what it ends with.
 
 use std::ffi::OsString;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use zfold_figures::Quantiles;
-use zfold_pool::{PageSize, Pool, builders};
+use zfold_pool::{PageSize, Pool};
 use zfold_store::StoreOptions;
 
 use crate::figures::{Figures, Touched};
+use crate::running::Running;
 use crate::sys::inherited::Inherited;
 use zfold_uffd::page::page_len;
 
@@ -17,53 +19,46 @@ pub fn page_size() -> PageSize {
     PageSize::new(page_len()).expect("a page of Linux has 4, 16 or 64 KiB on these processors")
 }
 
-/// A program to run under a limit.
+/// What gets a limit.
+#[derive(Debug)]
+pub enum Subject {
+    /// A program that is started.
+    Program {
+        /// Its name, looked for in `PATH` as a shell does, and its arguments.
+        command: Vec<OsString>,
+        /// The signals and standard streams that it is started with.
+        inherited: Inherited,
+    },
+    /// Processes that already run, each once, with their descendants.
+    Running(Vec<Running>),
+}
+
+/// Something to run under a limit.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// The program; looked for in `PATH` as a shell does.
-    pub program: OsString,
-    /// Its arguments, without its name.
-    pub args: Vec<OsString>,
-    /// Most bytes of anonymous memory of the program and its descendants that are resident, what
-    /// waits uncompressed to leave included. What is compressed comes on top.
+    /// What gets the limit.
+    pub subject: Subject,
+    /// Most bytes of anonymous memory of it and its descendants that are resident, what waits
+    /// uncompressed to leave included. What is compressed comes on top.
     pub limit_bytes: u64,
-    /// The signals and standard streams that the program is started with.
-    pub inherited: Inherited,
     /// The pool that holds what is compressed, in pages of [`page_size`].
     pub pool: Box<dyn Pool>,
     /// The store over it: codec, its own limit, where it writes back to. The number of slots is
     /// set by the run.
     pub store: StoreOptions,
-    /// Whether the run ends at the first process that cannot be managed, or whose memory finds no
-    /// room.
-    pub strict: bool,
 }
 
 impl RunOptions {
-    /// Returns a run of `program` without arguments.
+    /// Returns a run under this limit.
     #[must_use]
     pub fn new(
-        program: impl Into<OsString>,
+        subject: Subject,
         limit_bytes: u64,
-        inherited: Inherited,
         pool: Box<dyn Pool>,
         store: StoreOptions,
     ) -> Self {
-        Self {
-            program: program.into(),
-            args: Vec::new(),
-            limit_bytes,
-            inherited,
-            pool,
-            store,
-            strict: false,
-        }
-    }
-
-    builders! {
-        with_args => args: Vec<OsString>,
-        with_strict => strict: bool,
+        Self { subject, limit_bytes, pool, store }
     }
 }
 
@@ -160,16 +155,7 @@ pub enum Event {
     GoesOn,
     /// The program itself has ended; its descendants may go on. Not told of one that had to be
     /// ended: the error of the run says why.
-    Ended(Exit),
-}
-
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// With this status.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
+    Ended(ExitStatus),
 }
 
 /// Most unmanaged processes that a report lists.

@@ -72,11 +72,9 @@ impl AttachArgs {
             store: self.store.clone(),
             allocator: Allocator::default(),
             far_bandwidth: None,
-            strict: false,
             best_effort: false,
             report: None,
             report_file: None,
-            baseline: false,
             command: vec![program],
         }
     }

@@ -24,10 +24,6 @@ Examples:
 
   A run, by its number (zfold ps): at most 1 GiB from now on
     zfold ctl --pid 4711 set limit=1GiB
-  Stop it for a while, and page its memory out meanwhile:
-    zfold ctl --pid 4711 pause
-    zfold ctl --pid 4711 page-out
-    zfold ctl --pid 4711 resume
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -39,7 +35,7 @@ pub(crate) struct Target {
     pub(crate) control: Option<PathBuf>,
 
     /// Number of a run, as zfold ps shows it; a run supports get, set limit=SIZE, set
-    /// store-limit=SIZE, set codec=NAME, page-out, pause, resume and stat.
+    /// store-limit=SIZE, set codec=NAME, page-out and stat.
     #[arg(long, global = true, conflicts_with = "control")]
     pub(crate) pid: Option<u32>,
 }
@@ -107,10 +103,6 @@ pub(crate) enum CtlCommand {
     },
     /// Evict all memory of a run that can be compressed (with --pid).
     PageOut,
-    /// Stop all processes of a run; page-out works meanwhile (with --pid).
-    Pause,
-    /// Let the processes of a paused run continue (with --pid).
-    Resume,
     /// Show the statistics as JSON (zfold stat shows them as tables).
     Stat,
     /// Shut the server down cleanly.

@@ -19,8 +19,6 @@ Examples:
     zfold run --limit auto -- ./batch
   Print what was compressed, and how long the program waited for it:
     zfold run --limit 512MiB --report -- ./simulation
-  Compare with a run without a limit (the program runs twice):
-    zfold run --limit 512MiB --baseline -- ./simulation
   Compress better, and write what exceeds 256 MiB even so to a file:
     zfold run --limit 1GiB --codec zstd --store-limit 256MiB --backing /var/tmp/cold -- ./train
   In a script that must also work where runs are not permitted:
@@ -67,11 +65,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far_bandwidth: Option<Size>,
 
-    /// End the run with status 125 at the first process whose memory cannot be managed. Without
-    /// this, zfold names the process on stderr and does not manage its memory.
-    #[arg(long, conflicts_with = "best_effort")]
-    pub(crate) strict: bool,
-
     /// Run the program without a limit, with a warning, where managing memory is not permitted or
     /// not possible (see zfold check).
     #[arg(long)]
@@ -86,11 +79,6 @@ pub(crate) struct RunArgs {
     /// Write the report to FILE instead.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = REPORT)]
     pub(crate) report_file: Option<PathBuf>,
-
-    /// First run the program without a limit, with no input and its output discarded, and report
-    /// how the two runs differ. Only for programs that can be run twice.
-    #[arg(long, help_heading = REPORT)]
-    pub(crate) baseline: bool,
 
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, num_args = 1..)]

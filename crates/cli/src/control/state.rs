@@ -21,7 +21,6 @@ pub(crate) struct RunState {
     /// The limit is chosen again and again.
     pub(crate) limit_auto: bool,
     /// None of its processes runs.
-    pub(crate) paused: bool,
     /// The codec.
     pub(crate) codec: String,
     /// The other machines, if pages go there.

@@ -81,7 +81,7 @@ impl ControlCommand {
             ("get" | "compact" | "stat" | "shutdown", [first, ..]) => {
                 Err(format!("{name} takes no '{first}': leave it out"))
             }
-            ("page-out" | "pause" | "resume", _) => {
+            ("page-out", _) => {
                 Err(format!("{name} is for runs: name one with --pid (see zfold ps)"))
             }
             _ => Err(format!("no command '{name}' (see zfold ctl --help)")),
@@ -232,7 +232,7 @@ mod tests {
     fn wrong_words_are_told_with_what_is_right() {
         let cases = [
             ("fly", "no command 'fly'"),
-            ("pause", "is for runs"),
+            ("page-out", "is for runs"),
             ("get it", "get takes no 'it'"),
             ("set", "NAME=VALUE"),
             ("set x=1", "no knob 'x'"),

@@ -58,8 +58,6 @@ fn words(command: &CtlCommand) -> Result<(&'static str, Vec<String>), Failure> {
             ("train", std::iter::once(absolute(file)?).chain(max.clone()).collect())
         }
         CtlCommand::PageOut => ("page-out", Vec::new()),
-        CtlCommand::Pause => ("pause", Vec::new()),
-        CtlCommand::Resume => ("resume", Vec::new()),
         CtlCommand::Stat => ("stat", Vec::new()),
         CtlCommand::Shutdown => ("shutdown", Vec::new()),
     })

@@ -16,7 +16,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::record::{End, Record, Unmanaged};
+use super::end::End;
 
 /// Said by the front.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -40,14 +40,12 @@ pub(super) enum ToManager {
 pub(super) enum ToFront {
     /// The program begins; of processes that ran before: they are under the limit.
     Started,
-    /// The memory of this process cannot be managed.
-    Unmanaged(Unmanaged),
     /// Something that the person should know.
     Remark(String),
     /// The program has ended.
     Ended(End),
-    /// The last process has ended.
-    Done(Box<Record>),
+    /// The last process has ended; the report, if one was asked for.
+    Done(String),
     /// The run failed; status and line for the person. The last message.
     Failed {
         /// Exit status.

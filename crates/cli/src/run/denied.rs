@@ -45,15 +45,14 @@ pub(super) fn remedies(denied: &Denied) -> Vec<String> {
 fn here(denied: &Denied) -> Vec<String> {
     match denied {
         Denied::Permission => {
-            let (has_device, number) = (Path::new(DEVICE).exists(), geteuid().as_raw());
+            let user = geteuid().as_raw();
             let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-            let grant = match host_user(&map, number) {
+            let grant = |user: u64| format!("sudo setfacl -m u:{user}:rw {DEVICE}");
+            let grant = match host_user(&map, user) {
                 // The number of a user in here means another user outside.
-                Some(host) => format!("on the host: {}", grant(&host.to_string(), true)),
-                None => {
-                    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-                    grant(&user(&passwd, number), has_device)
-                }
+                Some(host) => format!("on the host: {}", grant(host)),
+                None if Path::new(DEVICE).exists() => grant(user.into()),
+                None => "sudo sysctl vm.unprivileged_userfaultfd=1".to_owned(),
             };
             vec![grant, "udev: KERNEL==\"userfaultfd\", GROUP=\"zfold\", MODE=\"0660\"".to_owned()]
         }
@@ -119,25 +118,6 @@ pub(super) fn remedy(reason: &str) -> &'static str {
     found.map_or("docs/use/memory-limits.md lists what cannot be managed", |(_, remedy)| remedy)
 }
 
-/// Returns the name of a user, or the number, which the command takes as well.
-fn user(passwd: &str, uid: u32) -> String {
-    let number = uid.to_string();
-    let name = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == number).then_some(name)
-    });
-    name.map_or_else(|| number.clone(), str::to_owned)
-}
-
-fn grant(user: &str, has_device: bool) -> String {
-    if has_device {
-        format!("sudo setfacl -m u:{user}:rw {DEVICE}")
-    } else {
-        "sudo sysctl vm.unprivileged_userfaultfd=1".to_owned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,15 +129,6 @@ mod tests {
         assert_eq!(host_user("0 1000 1\n1 100000 65536\n", 1), Some(100_000));
         assert_eq!(host_user("0 100000 65536\n", 70_000), None, "nobody's");
         assert_eq!(host_user("", 0), None);
-    }
-
-    #[test]
-    fn the_command_names_the_user() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000::/home/ada:/bin/sh\nbad\n";
-        assert_eq!((user(passwd, 0), user(passwd, 1000)), ("root".into(), "ada".into()));
-        assert_eq!(user(passwd, 7), "7");
-        assert_eq!(grant("ada", true), "sudo setfacl -m u:ada:rw /dev/userfaultfd");
-        assert!(grant("ada", false).contains("sysctl"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) const NOT_FOUND: u8 = 127;
 
 /// Returns the failure to do something that zfold needs.
 pub(super) fn failed(what: &str, error: &io::Error) -> Failure {
-    Failure::new(format!("cannot {what}: {error}{}", remedy(error))).with_status(FAILED)
+    Failure::new(format!("cannot {what}: {error}{}", remedy(error)))
 }
 
 /// Returns the failure to start the program, with the status that a shell gives it.
@@ -27,4 +27,9 @@ pub(super) fn cannot_start(plan: &RunPlan, error: &io::Error) -> Failure {
     };
     let program = plan.program().display();
     Failure::new(format!("cannot run '{program}': {error}")).with_status(status)
+}
+
+/// Returns the failure of a run: zfold's own, unless it has another status.
+pub(super) fn of_a_run(failure: Failure) -> Failure {
+    if failure.status() == 1 { failure.with_status(FAILED) } else { failure }
 }

@@ -10,8 +10,10 @@
 //! Front and manager are in the program's process group, so a terminal treats all three as one job.
 //!
 //! - F1: a signal that only the front got is passed on to the program; one that was sent to the
-//!   group has reached it already, which the manager knows because it got it, too. These are all
-//!   signals but those that `passed` keeps.
+//!   group has reached it already, which the manager knows because it got it, too: the manager
+//!   holds signals, and takes its own when the front reports the same. The kernel sends to the two
+//!   one after the other, in either order, so it waits a little for its own. One that was sent to
+//!   the manager alone counts as such. These are all signals but those that `passed` keeps.
 //! - F2: the front ends as the program did, when the program does, unless a report is to come.
 //! - F3: front gone before the program has ended: the manager ends, and with it everything that it
 //!   traces. Manager gone: the kernel ends what it traced, and the front says so.
@@ -24,58 +26,63 @@
 //!   descendants ends, too. A program that handles the signal decides that itself.
 
 mod attach;
-mod baseline;
 mod channel;
 mod denied;
+mod end;
 mod failure;
 mod front;
-mod given;
 mod manager;
 mod needs;
 mod outbox;
 mod passed;
 mod plan;
-mod recipients;
-mod record;
-mod relay;
 mod report;
-mod rest;
 mod steer;
 
+use std::io;
 use std::process::{Command, ExitCode};
 
-use zfold_run::{access, may_trace};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+use zfold_run::{Files, Inherited, access, may_trace};
 
 use crate::args::RunArgs;
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
 use crate::shared::secret::without_own_variables;
-use failure::{FAILED, cannot_start};
-use given::Given;
+use failure::{cannot_start, failed, of_a_run};
 use plan::RunPlan;
 
-pub(crate) use attach::{attach, manage as manage_attached};
-pub(crate) use manager::manage;
+pub(crate) use attach::attach;
+pub(crate) use manager::{manage, manage_attached};
 pub(crate) use needs::needs;
 
 /// Runs the given program, and ends as it did.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let given = Given::take()?;
+    start(args).map_err(of_a_run)
+}
+
+fn start(args: &RunArgs) -> Result<ExitCode, Failure> {
+    // Soon, while all that is open was there at the start, and no signal is handled.
+    let inherited = Inherited::of_this_process();
+    let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
     let plan = RunPlan::new(args)?;
-    let file = args
-        .report_file
-        .as_deref()
-        .map(NewFile::at)
-        .transpose()
-        .map_err(|failure| failure.with_status(FAILED))?;
+    let file = args.report_file.as_deref().map(NewFile::at).transpose()?;
     match access().and_then(|_| may_trace()) {
-        Ok(()) => front::supervise(&plan, given, file.as_ref(), front::manager_command("manage")),
+        Ok(()) => front::supervise(&plan, inherited, files, file.as_ref()),
         Err(denied) if args.best_effort => {
             remark(&format!("warning: running without a limit: {}", denied::why(&denied)));
             let mut command = Command::new(plan.program());
-            let error = given.inherited.exec(without_own_variables(command.args(plan.args())));
+            let error = inherited.exec(without_own_variables(command.args(&args.command[1..])));
             Err(cannot_start(&plan, &error))
         }
-        Err(denied) => Err(Failure::new(denied::why(&denied)).with_status(FAILED)),
+        Err(denied) => Err(Failure::new(denied::why(&denied))),
     }
+}
+
+/// Lets go of the standard input and output.
+fn release_streams() -> io::Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok(())
 }

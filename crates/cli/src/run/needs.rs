@@ -14,7 +14,21 @@ pub(crate) fn needs() -> Vec<Need> {
     let (access, tracing) = (access(), may_trace());
     let traced = matches!(tracing, Err(Denied::Traced));
     let refused = |is: fn(&Denied) -> bool| tracing.as_ref().err().filter(|denied| is(denied));
-    let mut needs = of_kernel(access.as_ref().err());
+    let denied = access.as_ref().err();
+    let is_old = matches!(denied, Some(Denied::Kernel));
+    let moves = match is_old {
+        true => Err("this kernel cannot move pages by userfaultfd".to_owned()),
+        false => Ok("Linux 6.8 or later"),
+    };
+    let uses = [Use::Run, Use::Region];
+    let mut needs =
+        vec![Need::new("UFFDIO_MOVE", &uses, true, moves, &["boot Linux 6.8 or later"])];
+    // Otherwise it was not tried.
+    if !is_old {
+        let uses = [Use::Run, Use::Threads, Use::Guest];
+        let found = "by /dev/userfaultfd, or by the call";
+        needs.push(need("page faults of the kernel", &uses, denied, found));
+    }
     needs.extend([
         Need::new(
             "nobody traces zfold",
@@ -53,29 +67,6 @@ fn need(name: &'static str, uses: &[Use], denied: Option<&Denied>, detail: &str)
         |denied: &Denied| denied.to_string().split("; ").next().unwrap_or_default().to_owned();
     let found = denied.map_or(Ok(detail), |denied| Err(why(denied)));
     Need::new(name, uses, true, found, &denied.map(remedies).unwrap_or_default())
-}
-
-/// Returns what a run needs of the kernel itself. Where that is the wrong one, nothing else of it
-/// was tried.
-fn of_kernel(denied: Option<&Denied>) -> Vec<Need> {
-    let moves = |found| {
-        let remedies = ["boot Linux 6.8 or later"];
-        Need::new("UFFDIO_MOVE", &[Use::Run, Use::Region], true, found, &remedies)
-    };
-    match denied {
-        Some(Denied::Kernel) => {
-            vec![moves(Err("this kernel cannot move pages by userfaultfd".to_owned()))]
-        }
-        denied => vec![
-            moves(Ok("Linux 6.8 or later")),
-            need(
-                "page faults of the kernel",
-                &[Use::Run, Use::Threads, Use::Guest],
-                denied,
-                "by /dev/userfaultfd, or by the call",
-            ),
-        ],
-    }
 }
 
 /// Returns what a run can do without, found or missing; `has_access` to the kernel's page faults.

@@ -1,6 +1,6 @@
 //! The plan of a run: the arguments, checked, with every default filled in.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
@@ -61,7 +61,7 @@ impl RunPlan {
             bandwidth: size(args.far_bandwidth),
         };
         let backing = backing.map(|target| plan(target).checked()).transpose()?;
-        let asked = args.report.is_some() || args.report_file.is_some() || args.baseline;
+        let asked = args.report.is_some() || args.report_file.is_some();
         let report = asked.then(|| args.report.unwrap_or(ReportFormat::Text));
         let mut typed = args.clone();
         // Its address may have a password.
@@ -71,11 +71,6 @@ impl RunPlan {
 
     pub(super) fn program(&self) -> &OsStr {
         &self.typed.command[0]
-    }
-
-    /// Returns the arguments of the program.
-    pub(super) fn args(&self) -> &[OsString] {
-        &self.typed.command[1..]
     }
 
     /// Returns whether the limit is adjusted all the time.

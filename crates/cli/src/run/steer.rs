@@ -1,6 +1,5 @@
 //! The control socket of a run, for `zfold ps`, `stat` and `ctl`.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -72,72 +71,90 @@ impl Steered {
             }
             ("get", []) => Ok(self.state()),
             ("set", [_, ..]) => {
-                let settings: Vec<Setting> =
-                    words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
-                settings.iter().try_for_each(|setting| self.set(*setting))?;
+                for now in [false, true] {
+                    words.iter().try_for_each(|word| self.set(word, now))?;
+                }
                 Ok(self.state())
             }
             ("page-out", []) => {
                 let resident_bytes = self.control.page_out(LIMIT_MIN);
                 Ok(json!({ "resident_bytes": resident_bytes }))
             }
-            ("pause", []) => {
-                self.control.pause(true);
-                Ok(self.state())
-            }
-            ("resume", []) => {
-                self.control.pause(false);
-                Ok(self.state())
-            }
             (name, _) => Err(format!(
                 "a run supports get, set limit=SIZE, set store-limit=SIZE, set codec=NAME, \
-                 page-out, pause, resume and stat, not '{name}'"
+                 page-out and stat, not '{name}'"
             )),
         }
     }
 
-    fn set(&self, setting: Setting) -> Result<(), String> {
-        match setting {
-            Setting::Limit(Limit::Size(Size(bytes))) => {
-                self.group.iter().for_each(|group| group.leave_limit());
-                self.control.set_limit(bytes);
-            }
-            Setting::Limit(Limit::Auto) => match &self.group {
-                Some(group) => group.be_the_limit(),
-                None => {
+    /// Checks what a word sets, and sets it if that is to be done `now`.
+    fn set(&self, word: &str, now: bool) -> Result<(), String> {
+        let at_least = |least: u64, bytes: u64| match bytes < least {
+            true => Err(format!(
+                "{word} is too small to work with: give {} or more",
+                format_size(least)
+            )),
+            false => Ok(()),
+        };
+        match word.split_once('=') {
+            Some(("limit", value)) => match (value.parse()?, &self.group) {
+                (Limit::Auto, None) => {
                     return Err("limit=auto is for zfold run, and for zfold attach --limit auto \
                                 from the start"
                         .to_owned());
                 }
+                (Limit::Auto, Some(group)) if now => group.be_the_limit(),
+                (Limit::Auto, Some(_)) => {}
+                (Limit::Size(Size(bytes)), group) => {
+                    at_least(LIMIT_MIN, bytes)?;
+                    if now {
+                        group.iter().for_each(GroupLimit::leave_limit);
+                        self.control.set_limit(bytes);
+                    }
+                }
             },
-            Setting::StoreLimit(bytes) => self.set_store_limit(bytes).map_err(|held| {
-                let (asked, held) = (format_size(bytes), size(held));
-                format!(
-                    "store-limit={asked} is below the {} that compressed pages take now, and there \
-                     is no backing file to take the rest: give more",
-                    held.trim_end()
-                )
-            })?,
-            Setting::Codec(codec) => {
+            Some(("store-limit", value)) => {
+                let Size(bytes) = value.parse()?;
+                at_least(STORE_LIMIT_MIN, bytes)?;
+                if now {
+                    self.set_store_limit(bytes)?;
+                }
+            }
+            Some(("codec", name)) => {
+                let codec: CodecSpec =
+                    name.parse().map_err(|error: CodecError| error.to_string())?;
                 let known = self.codecs.iter().position(|known| *known == codec);
-                let set = known.is_some_and(|number| self.control.set_codec(number as u8));
-                if !set {
+                let Some(number) = known else {
                     let known: Vec<_> = self.codecs.iter().map(ToString::to_string).collect();
                     return Err(format!(
                         "this run can use {}: start it with --codec {codec} for another",
                         known.join(", ")
                     ));
+                };
+                if now {
+                    self.control.set_codec(number as u8);
                 }
+            }
+            _ => {
+                return Err(format!(
+                    "'{word}' is not limit=SIZE, store-limit=SIZE or codec=NAME, which a run can \
+                     set"
+                ));
             }
         }
         Ok(())
     }
 
-    fn set_store_limit(&self, bytes: u64) -> Result<(), u64> {
-        if let Some(group) = &self.group {
-            group.leave_store();
-        }
-        self.control.set_store_limit(bytes)
+    fn set_store_limit(&self, bytes: u64) -> Result<(), String> {
+        self.group.iter().for_each(GroupLimit::leave_store);
+        self.control.set_store_limit(bytes).map_err(|held| {
+            let (asked, held) = (format_size(bytes), size(held));
+            format!(
+                "store-limit={asked} is below the {} that compressed pages take now, and there is \
+                 no backing file to take the rest: give more",
+                held.trim_end()
+            )
+        })
     }
 
     fn metrics(&self) -> String {
@@ -157,7 +174,6 @@ impl Steered {
             pid: self.front,
             command: self.command.clone(),
             limit_auto: self.group.as_ref().is_some_and(GroupLimit::is_auto),
-            paused: state.paused,
             codec: self.codecs[usize::from(state.codec)].to_string(),
             far: self.far.as_deref().map(FarReport::of).map(Box::new),
             figures: state.figures,
@@ -165,64 +181,5 @@ impl Steered {
             fault_histogram_ns: Vec::new(),
         };
         serde_json::to_value(state).expect("numbers and text are JSON")
-    }
-}
-
-/// The settings that can change.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Setting {
-    Limit(Limit),
-    StoreLimit(u64),
-    Codec(CodecSpec),
-}
-
-impl FromStr for Setting {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let too_small = |least: u64| {
-            format!("{word} is too small to work with: give {} or more", format_size(least))
-        };
-        match word.split_once('=') {
-            Some(("limit", value)) => match value.parse()? {
-                Limit::Size(Size(bytes)) if bytes < LIMIT_MIN => Err(too_small(LIMIT_MIN)),
-                limit => Ok(Self::Limit(limit)),
-            },
-            Some(("store-limit", value)) => match value.parse()? {
-                Size(bytes) if bytes < STORE_LIMIT_MIN => Err(too_small(STORE_LIMIT_MIN)),
-                Size(bytes) => Ok(Self::StoreLimit(bytes)),
-            },
-            Some(("codec", name)) => {
-                name.parse().map(Self::Codec).map_err(|error: CodecError| error.to_string())
-            }
-            _ => Err(format!(
-                "'{word}' is not limit=SIZE, store-limit=SIZE or codec=NAME, which a run can set"
-            )),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use zfold_store::CodecKind;
-
-    use super::*;
-
-    #[test]
-    fn settings_are_sizes_that_a_run_can_work_with() {
-        assert_eq!("limit=64M".parse(), Ok(Setting::Limit(Limit::Size(Size(64 << 20)))));
-        assert_eq!("limit=auto".parse(), Ok(Setting::Limit(Limit::Auto)));
-        assert_eq!("store-limit=1G".parse(), Ok(Setting::StoreLimit(1 << 30)));
-        assert_eq!("codec=page".parse(), Ok(Setting::Codec(CodecKind::Page.into())));
-        for (word, told) in [
-            ("limit=1MiB", "4MiB or more"),
-            ("store-limit=1", "1MiB or more"),
-            ("codec=rar", "rar"),
-            ("allocator=fit", "codec=NAME"),
-            ("limit", "limit=SIZE"),
-            ("limit=x", "a size is"),
-        ] {
-            assert!(word.parse::<Setting>().expect_err(word).contains(told), "{word}");
-        }
     }
 }

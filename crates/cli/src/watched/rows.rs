@@ -53,10 +53,9 @@ fn some(bytes: u64) -> Option<u64> {
 impl Row {
     fn of_run(run: &Run) -> Self {
         let (state, held) = (&run.state, &run.state.figures);
-        let paused = if state.paused { "(paused) " } else { "" };
         Self {
             key: Key { pid: state.pid, disk: None },
-            name: clean(&format!("{paused}{}", state.command)),
+            name: clean(&state.command),
             limit: Some(held.limit_bytes),
             resident: held.resident_bytes,
             stored: held.stored_pages_bytes,

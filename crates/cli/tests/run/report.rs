@@ -1,4 +1,4 @@
-//! Reports, and the run without a limit beside.
+//! Reports.
 
 use std::fs;
 
@@ -42,24 +42,6 @@ fn a_report_in_a_file_has_its_schema() {
     assert_eq!(report["exit"]["signal"], 15);
     assert_eq!(report["limit_bytes"], 64 << 20);
     assert!(report["wall_ns"].as_u64().is_some_and(|wall| wall > 0), "{report}");
-    assert!(report["baseline"].is_null());
-}
-
-#[test]
-fn a_baseline_is_run_before_without_input_or_output() {
-    needs!(can_manage());
-    let directory = tempdir().expect("a directory");
-    let mark = directory.path().join("mark");
-    let script = format!("echo out; echo err >&2; echo x >>'{}'", mark.display());
-    let output = run(&["--baseline", "--report=json"], &script);
-    assert_eq!(fs::read_to_string(&mark).expect("a file"), "x\nx\n");
-    assert_eq!(text(&output.stdout), "out\n");
-    let said = text(&output.stderr);
-    let (err, report) = said.split_once('\n').expect("two lines");
-    assert_eq!(err, "err");
-    let report: Value = serde_json::from_str(report).expect("JSON");
-    assert_eq!(report["baseline"]["exit"]["code"], 0);
-    assert!(report["baseline"]["wall_ns"].as_u64().is_some_and(|wall| wall > 0), "{report}");
 }
 
 /// Fills 128 MiB, and touches random pages of it.

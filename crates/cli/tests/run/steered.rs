@@ -109,6 +109,9 @@ fn a_run_follows_its_limit_while_it_goes_on() {
         (["set", "limit=1MiB"], "4MiB or more"),
         (["set", "store-limit=1MiB"], "there is no backing file"),
         (["set", "codec=lzo"], "this run can use page, lz4, zstd"),
+        (["set", "codec=rar"], "rar"),
+        (["set", "allocator=fit"], "codec=NAME"),
+        (["set", "limit=x"], "a size is"),
         (["idle", "all"], "a run supports"),
     ] {
         let line = [&["ctl", "--pid", &*pid], &words[..]].concat();

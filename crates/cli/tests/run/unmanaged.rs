@@ -1,7 +1,6 @@
-//! Processes whose memory cannot be managed: named, listed, and the end of a strict run.
+//! Processes whose memory cannot be managed: named and listed.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::tempdir;
@@ -89,18 +88,6 @@ fn a_process_that_is_not_managed_is_named_once_and_listed() {
 }
 
 #[test]
-fn a_strict_run_ends_at_the_first() {
-    needs!(can_manage());
-    let Some(program) = in_the_way() else { return };
-    let output = run(&["--strict"], &program);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), output.status.signal()), (Some(125), None), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("is not managed: ") && said.contains("in-the-way"), "{said}");
-    assert!(text(&output.stdout).is_empty(), "it was ended before it was done");
-}
-
-#[test]
 fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
     needs!(can_manage());
     // strace -f traces what zfold starts, and a process has one tracer.
@@ -127,22 +114,17 @@ fn a_process_that_no_tracer_follows_is_named() {
     if std::fs::metadata(format!("/proc/{own}/task/{own}/children")).is_err() {
         return skip("this kernel does not list the children of a process");
     }
-    for (options, status) in [(&[][..], 4), (&["--strict"], 125)] {
-        let line = [&["run", "--limit", "64MiB"], options, &["--"]].concat();
-        let mut run = command(&line);
-        run.arg(&program.program).stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut run = run.spawn().expect("it starts");
-        let mut input = run.stdin.take();
-        let mut stderr = BufReader::new(run.stderr.take().expect("a pipe"));
-        let mut said = String::new();
-        stderr.read_line(&mut said).expect("a line");
-        assert!(said.contains("(untraced) is not managed"), "{said}");
-        assert!(said.contains("CLONE_UNTRACED"), "{said}");
-        // A strict run ends by itself, whatever the child does.
-        input.take_if(|_| options.is_empty());
-        assert_eq!(run.wait().expect("it ends").code(), Some(status), "{said}");
-        drop(input);
-        stderr.read_to_string(&mut said).expect("text");
-        assert_eq!(said.lines().count(), 1, "{said}");
-    }
+    let mut run = command(&["run", "--limit", "64MiB", "--"]);
+    run.arg(&program.program).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().expect("it starts");
+    let input = run.stdin.take();
+    let mut stderr = BufReader::new(run.stderr.take().expect("a pipe"));
+    let mut said = String::new();
+    stderr.read_line(&mut said).expect("a line");
+    assert!(said.contains("(untraced) is not managed"), "{said}");
+    assert!(said.contains("CLONE_UNTRACED"), "{said}");
+    drop(input);
+    assert_eq!(run.wait().expect("it ends").code(), Some(4), "{said}");
+    stderr.read_to_string(&mut said).expect("text");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }

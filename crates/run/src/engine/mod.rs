@@ -70,8 +70,6 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     /// What of the program's memory is touched.
     pub(crate) seen: Arc<Seen>,
-    /// All threads of the program are kept from running.
-    paused: AtomicBool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -110,8 +108,7 @@ impl Engine {
             is_ending: AtomicBool::new(false),
         });
         // Its threads end when it is dropped, also if one cannot be started.
-        let (seen, paused) = (Arc::default(), AtomicBool::new(false));
-        let mut engine = Self { shared, seen, paused, threads: Vec::new() };
+        let mut engine = Self { shared, seen: Arc::default(), threads: Vec::new() };
         let evictor = Evictor::new(Arc::clone(&engine.shared));
         engine.spawn("evictor", move || evictor.run())?;
         let watcher = Watcher::new(Arc::clone(&engine.shared));
@@ -171,21 +168,9 @@ impl Engine {
         }
     }
 
-    /// Stops all threads of the program where they are, or lets them continue.
-    pub(crate) fn pause(&self, paused: bool) {
-        // Relaxed: for readers; the tracer is asked by a message.
-        self.paused.store(paused, Ordering::Relaxed);
-        self.shared.tracing.pause(paused);
-    }
-
     /// Ends what is left of the tree.
     pub(crate) fn end_rest(&self) {
         self.shared.tracing.end_rest();
-    }
-
-    /// Returns whether they are stopped.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused.load(Ordering::Relaxed)
     }
 
     /// Returns a space, for tests.

@@ -14,6 +14,7 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -38,15 +39,6 @@ extern "C" fn record() {
 }
 
 /// Signals, by the bit of their number less one, and standard streams as a process was given them.
-///
-/// # Examples
-/// ```
-/// let inherited = zfold_run::Inherited::of_this_process();
-/// let mut command = std::process::Command::new("true");
-/// inherited.pass_on(&mut command);
-/// assert!(command.status()?.success());
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inherited {
     ignored: u64,
@@ -117,21 +109,15 @@ impl Inherited {
         Self { ignored, blocked, closed: (closed & 7) as u8, limits: None }
     }
 
-    /// Makes `command` start with these signals and standard streams.
-    pub fn pass_on(self, command: &mut Command) {
+    /// Becomes the program of `command`, started with these signals and standard streams. Returns
+    /// only if that fails.
+    pub fn exec(self, command: &mut Command) -> io::Error {
         let apply = move || {
             self.apply();
             Ok(())
         };
-        // SAFETY: between fork and exec nothing but system calls is made (H1).
-        unsafe { command.pre_exec(apply) };
-    }
-
-    /// Becomes the program of `command`, started with these signals and standard streams. Returns
-    /// only if that fails.
-    pub fn exec(self, command: &mut Command) -> io::Error {
-        self.pass_on(command);
-        command.exec()
+        // SAFETY: nothing but system calls is made (H1).
+        unsafe { command.pre_exec(apply) }.exec()
     }
 
     /// Sets signals, standard streams and limits of this process, which is about to exec; by system
@@ -200,6 +186,25 @@ pub fn tell(process: i32, signal: i32) {
     }
 }
 
+/// Holds these signals in the calling thread and those that it starts: they wait until they are
+/// taken. To be called while no other thread runs.
+pub fn hold_signals(signals: impl IntoIterator<Item = i32>) {
+    set_mask(signals.into_iter().fold(blocked(), |all, signal| all | 1 << (signal - 1)));
+}
+
+/// Takes a signal that all threads of this process hold, and returns whether it was or is sent to
+/// the process within some time.
+pub fn take_signal(signal: i32, within: Duration) -> bool {
+    let (set, none) = (1_u64 << (signal - 1), std::ptr::null_mut::<libc::siginfo_t>());
+    let (tv_sec, tv_nsec) = (within.as_secs() as i64, within.subsec_nanos().into());
+    let time = libc::timespec { tv_sec, tv_nsec };
+    let (set, time) = (&raw const set, &raw const time);
+    // SAFETY: the kernel reads 64 bits and a time, which live across the call.
+    let taken =
+        unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, set, none, time, size_of::<u64>()) };
+    taken > 0
+}
+
 fn bits(is: impl Fn(i32) -> bool) -> u64 {
     (1..=SIGNAL_MAX).filter(|signal| is(*signal)).fold(0, |all, signal| all | 1 << (signal - 1))
 }
@@ -264,44 +269,19 @@ fn close(fd: RawFd) {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
     use super::*;
 
-    fn bit(signal: i32) -> u64 {
-        1 << (signal - 1)
-    }
-
-    /// Returns a line of the status of a process that was started with `inherited`.
-    fn status(inherited: Inherited, name: &str) -> u64 {
-        let mut command = Command::new("grep");
-        command.args([name, "/proc/self/status"]);
-        inherited.pass_on(&mut command);
-        let output = command.output().expect("grep runs");
-        let text = String::from_utf8(output.stdout).expect("text");
-        let (_, value) = text.trim().split_once(":\t").expect("a value");
-        u64::from_str_radix(value, 16).expect("hexadecimal")
-    }
-
     #[test]
-    fn signals_are_passed_on() {
-        let usr1 = bit(libc::SIGUSR1);
-        let pipe = bit(libc::SIGPIPE);
-        // SIGQUIT, and one of the C library's own.
-        let others = bit(libc::SIGQUIT) | bit(33);
-        let given = Inherited { ignored: pipe | others, blocked: usr1, ..Inherited::default() };
-        assert_eq!(status(given, "SigIgn"), pipe | others);
-        assert_eq!(status(given, "SigBlk"), usr1);
-        assert_eq!(status(Inherited::default(), "SigIgn"), 0, "Rust ignores SIGPIPE here");
-    }
-
-    #[test]
-    fn closed_streams_stay_closed() {
-        let given = Inherited { closed: 0b001, ..Inherited::default() };
-        let mut command = Command::new("sh");
-        command.args(["-c", "test -e /proc/self/fd/0"]).stdin(Stdio::null());
-        given.pass_on(&mut command);
-        assert_eq!(command.status().expect("sh runs").code(), Some(1));
+    fn a_signal_that_is_held_is_taken_once() {
+        let (held, second) = (libc::SIGRTMIN() + 3, Duration::from_secs(1));
+        // The signal of a thread, since others here do not hold it.
+        let taken = std::thread::spawn(move || {
+            hold_signals([held]);
+            // SAFETY: sends this thread a signal.
+            unsafe { libc::raise(held) };
+            [take_signal(held, second), take_signal(held, Duration::ZERO)]
+        });
+        assert_eq!(taken.join().expect("no panic"), [true, false]);
     }
 
     #[test]

@@ -35,6 +35,12 @@ impl Status {
         kib(&self.0, &format!("{name}:"))
     }
 
+    /// Returns whether a signal is in a set, such as `SigCgt`.
+    pub(crate) fn has(&self, set: &str, signal: i32) -> bool {
+        let bits = self.field(set).and_then(|bits| u64::from_str_radix(bits, 16).ok());
+        bits.unwrap_or(0) >> (signal - 1) & 1 == 1
+    }
+
     /// Returns a field that is a number.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Option<T> {
         self.field(name)?.parse().ok()

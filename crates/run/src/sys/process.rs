@@ -3,9 +3,10 @@
 //! Code between fork and exec makes only calls that are safe there, on memory that was prepared
 //! before.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 
 use rustix::io::Errno;
@@ -18,22 +19,43 @@ use rustix::process::{
 use super::inherited::Inherited;
 use super::proc::{self, Status};
 
-/// A program as exec wants it.
+/// A program as exec wants it. Descriptors and what else exec keeps are those of the calling thread.
 #[derive(Debug)]
-pub(crate) struct Image {
-    /// Name or path; a name without a slash is searched for as a shell does.
-    pub program: CString,
-    /// Its arguments, the name first.
-    pub arguments: Vec<CString>,
-    /// `NAME=value`.
-    pub environment: Vec<CString>,
-    /// Where it starts; here if `None`.
-    pub directory: Option<CString>,
+pub(crate) struct Program {
+    /// Name or path and its arguments; a name without a slash is searched for as a shell does.
+    words: Vec<CString>,
+    /// `NAME=value`: that of this process, without zfold's own variables, such as passwords.
+    environment: Vec<CString>,
     /// Signals and standard streams that it begins with.
-    pub inherited: Inherited,
+    inherited: Inherited,
+    /// The kernel ends it before this process when memory runs out.
+    pub is_first_to_end: bool,
 }
 
-/// A child that waits for [`Waiting::go`].
+impl Program {
+    /// Returns the program of a command, name first.
+    ///
+    /// # Errors
+    /// There is a zero byte in it.
+    pub(crate) fn new<W: AsRef<OsStr>>(
+        command: impl IntoIterator<Item = W>,
+        inherited: Inherited,
+    ) -> io::Result<Self> {
+        let words = command.into_iter().map(|word| CString::new(word.as_ref().as_bytes()));
+        let own = |name: &OsString| name.as_bytes().starts_with(b"ZFOLD_");
+        let environment = std::env::vars_os().filter(|(name, _)| !own(name));
+        let environment = environment
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
+        Ok(Self {
+            words: words.collect::<Result<_, _>>()?,
+            environment: environment.collect::<Result<_, _>>()?,
+            inherited,
+            is_first_to_end: false,
+        })
+    }
+}
+
+/// A child that waits for [`go`](Self::go).
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Its process number.
@@ -43,21 +65,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Lets it become the program. The returned value reports whether it could.
-    pub(crate) fn go(self) -> io::Result<Outcome> {
+    /// Lets it become the program.
+    pub(crate) fn go(&self) -> io::Result<()> {
         rustix::io::write(&self.gate, &[1])?;
-        Ok(Outcome { failure: self.failure })
+        Ok(())
     }
-}
 
-/// Whether exec succeeded; to be asked when the child has ended.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    failure: OwnedFd,
-}
-
-impl Outcome {
-    /// Why the child could not become the program; `None` if it did.
+    /// Returns why the child, which has ended, could not become the program; `None` if it did.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         let mut number = [0; 4];
         match rustix::io::read(&self.failure, &mut number) {
@@ -126,12 +140,12 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 /// Makes a child that waits to become a program, with the signal mask of the calling thread.
-pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
+pub(crate) fn start(program: &Program) -> io::Result<Waiting> {
     let (wait, gate) = pipe_with(PipeFlags::CLOEXEC)?;
     let (failure, report) = pipe_with(PipeFlags::CLOEXEC)?;
     let (made, ready) = pipe_with(PipeFlags::CLOEXEC)?;
-    let arguments = pointers(&image.arguments);
-    let environment = pointers(&image.environment);
+    let arguments = pointers(&program.words);
+    let environment = pointers(&program.environment);
     // SAFETY: the child only makes calls that are safe after a fork in a process with threads,
     // with memory that was prepared here, until it execs or exits.
     let pid = unsafe { libc::fork() };
@@ -142,7 +156,7 @@ pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
             drop(gate);
             may_be_seized(true);
             let _ = rustix::io::write(&ready, &[1]);
-            let error = become_program(image, &wait, &arguments, &environment);
+            let error = become_program(program.inherited, &wait, &arguments, &environment);
             let number = error.raw_os_error().unwrap_or(libc::EINVAL);
             let _ = rustix::io::write(&report, &number.to_ne_bytes());
             // SAFETY: ends the process without running what belongs to its parent.
@@ -159,7 +173,7 @@ pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
 
 /// In the child: returns only on failure, with the reason.
 fn become_program(
-    image: &Image,
+    inherited: Inherited,
     wait: &OwnedFd,
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
@@ -167,16 +181,10 @@ fn become_program(
     if !matches!(rustix::io::read(wait, &mut [0]), Ok(1)) {
         return io::Error::from_raw_os_error(libc::ECHILD);
     }
-    if let Some(directory) = &image.directory {
-        // SAFETY: the string lives across the call.
-        if unsafe { libc::chdir(directory.as_ptr()) } != 0 {
-            return io::Error::last_os_error();
-        }
-    }
-    image.inherited.apply();
+    inherited.apply();
     // SAFETY: strings and arrays live across the call, and the arrays end with null.
     unsafe {
-        libc::execvpe(image.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        libc::execvpe(arguments[0], arguments.as_ptr(), environment.as_ptr());
     }
     io::Error::last_os_error()
 }
@@ -335,16 +343,6 @@ impl Drop for ChildrenKept {
         // SAFETY: what was there before.
         unsafe { libc::signal(libc::SIGCHLD, self.before) };
     }
-}
-
-/// A string for the kernel.
-///
-/// # Errors
-/// If there is a zero byte in it.
-pub(crate) fn c_string(bytes: &[u8]) -> io::Result<CString> {
-    CString::new(bytes).map_err(|_| {
-        io::Error::new(io::ErrorKind::InvalidInput, "a zero byte in a program's name or argument")
-    })
 }
 
 /// Returns how many bytes of addresses this process may map; `None` if that is not limited.

@@ -4,6 +4,8 @@
 //! not stopped or no longer exists: [`wait`] reports its end.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 use super::arch::{self, ARCH, Registers};
 
@@ -40,10 +42,8 @@ const MASK_LEN: usize = 8;
 /// What a thread reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It has ended with this code.
-    Exited(i32),
-    /// A signal has ended it; whether it left a core.
-    Killed { signal: i32, core: bool },
+    /// It has ended.
+    Ended(ExitStatus),
     /// Stopped on the way into a system call or out of it.
     Syscall,
     /// Stopped by the filter before a system call.
@@ -64,7 +64,7 @@ pub(crate) enum Event {
 impl Event {
     /// Returns whether the thread has ended.
     pub(crate) fn is_end(self) -> bool {
-        matches!(self, Self::Exited(_) | Self::Killed { .. })
+        matches!(self, Self::Ended(_))
     }
 
     /// Returns whether its whole process has stopped.
@@ -73,11 +73,8 @@ impl Event {
     }
 
     fn parse(status: libc::c_int) -> Self {
-        if libc::WIFEXITED(status) {
-            return Self::Exited(libc::WEXITSTATUS(status));
-        }
-        if libc::WIFSIGNALED(status) {
-            return Self::Killed { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) };
+        if !libc::WIFSTOPPED(status) {
+            return Self::Ended(ExitStatus::from_raw(status));
         }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
@@ -171,23 +168,23 @@ pub(crate) fn listen(tid: i32) -> io::Result<()> {
     plain(libc::PTRACE_LISTEN as _, tid, 0, 0)
 }
 
-/// Detaches a stopped thread, which continues: its end is not reported.
-pub(crate) fn detach(tid: i32) -> io::Result<()> {
-    plain(libc::PTRACE_DETACH as _, tid, 0, 0)
-}
-
-/// The same, and delivers the signal before which it is stopped, if that is not 0.
-pub(crate) fn detach_with(tid: i32, signal: i32) -> io::Result<()> {
+/// Detaches a stopped thread, which continues, with `signal` if that is not 0: its end is not
+/// reported.
+pub(crate) fn detach(tid: i32, signal: i32) -> io::Result<()> {
     plain(libc::PTRACE_DETACH as _, tid, 0, signal as usize)
 }
 
 /// Returns whether a thread that is stopped on its way to its end ([`Event::Ending`]) is ended by
 /// SIGKILL.
 pub(crate) fn is_killed(tid: i32) -> bool {
-    let mut status: libc::c_ulong = 0;
+    event_message(tid).is_ok_and(|status| status & 0x7f == libc::SIGKILL as libc::c_ulong)
+}
+
+fn event_message(tid: i32) -> io::Result<libc::c_ulong> {
+    let mut message = 0;
     // SAFETY: the kernel writes one word, which lives across the call.
-    let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut status) };
-    done == 0 && status & 0x7f == libc::SIGKILL as libc::c_ulong
+    check(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message) })?;
+    Ok(message)
 }
 
 /// The number that belongs to the event [`Event::Child`] or [`Event::Exec`] in which a thread is
@@ -196,10 +193,7 @@ pub(crate) fn is_killed(tid: i32) -> bool {
 /// # Errors
 /// `ESRCH`: the thread no longer exists, for example because it was killed since.
 pub(crate) fn message(tid: i32) -> io::Result<i32> {
-    let mut number: libc::c_ulong = 0;
-    // SAFETY: the kernel writes one word, which lives across the call.
-    let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut number) };
-    check(done)?;
+    let number = event_message(tid)?;
     // At its end the number is another; it was not there yet if the thread is still here.
     // SAFETY: the structure is plain integers.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

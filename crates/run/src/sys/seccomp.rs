@@ -99,11 +99,11 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
         ],
         libc::SYS_madvise => {
             let advice = [libc::MADV_PAGEOUT, libc::MADV_WILLNEED, WIPE_ON_FORK, GUARD_INSTALL];
-            any_of(argument(2), &advice)
+            any_of(argument(2), advice)
         }
-        libc::SYS_process_madvise => any_of(argument(3), &[GUARD_INSTALL]),
+        libc::SYS_process_madvise => any_of(argument(3), [GUARD_INSTALL]),
         libc::SYS_ioctl => {
-            let mut code = any_of(argument(1), &[WATCH.cast_signed(), MOVE.cast_signed()]);
+            let mut code = one_of(argument(1), [WATCH, MOVE], ALLOW);
             code.extend([step(LOAD, argument(0) + 4), test(EQUAL, Call::MARK, 0, 1), ALLOW]);
             code
         }
@@ -121,8 +121,8 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
         // Waits for children of any kind, which include a helper.
         libc::SYS_wait4 => children_of_any_kind(2),
         libc::SYS_waitid => children_of_any_kind(3),
-        libc::SYS_prctl => any_of(argument(0), &[libc::PR_GET_SECCOMP, libc::PR_SET_SECCOMP]),
-        libc::SYS_seccomp => any_of(argument(0), &[libc::SECCOMP_SET_MODE_STRICT.cast_signed()]),
+        libc::SYS_prctl => any_of(argument(0), [libc::PR_GET_SECCOMP, libc::PR_SET_SECCOMP]),
+        libc::SYS_seccomp => one_of(argument(0), [libc::SECCOMP_SET_MODE_STRICT], ALLOW),
         libc::SYS_shmat => {
             vec![step(LOAD, argument(2)), test(ANY_OF, flags(libc::SHM_REMAP), 1, 0), ALLOW]
         }
@@ -136,15 +136,18 @@ fn children_of_any_kind(index: u32) -> Vec<Instruction> {
     vec![step(LOAD, argument(index)), test(ANY_OF, kinds, 1, 0), ALLOW]
 }
 
-/// Falls through if an argument has one of these values.
-fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
-    let mut code = vec![step(LOAD, argument)];
-    let left = values.len() as u8;
-    for (index, &value) in (0_u8..).zip(values) {
-        code.push(test(EQUAL, value.cast_unsigned(), left - index, 0));
-    }
-    code.push(ALLOW);
+/// Falls through if what is loaded has one of these values.
+fn one_of<const N: usize>(from: u32, values: [u32; N], otherwise: Instruction) -> Vec<Instruction> {
+    let mut code = vec![step(LOAD, from)];
+    let tests = values.into_iter().zip((1..=N as u8).rev());
+    code.extend(tests.map(|(value, left)| test(EQUAL, value, left, 0)));
+    code.push(otherwise);
     code
+}
+
+/// Falls through if an argument has one of these values.
+fn any_of<const N: usize>(argument: u32, values: [libc::c_int; N]) -> Vec<Instruction> {
+    one_of(argument, values.map(libc::c_int::cast_unsigned), ALLOW)
 }
 
 /// Numbers that the filter checks further.
@@ -171,13 +174,8 @@ const WATCHED: [libc::c_long; 17] = [
 /// The filter of programs. It makes no exception for where a call is made: calls that the tracer
 /// injects stop like any other, and the tracer lets them continue.
 pub(crate) fn program(growth: Growth) -> Vec<Instruction> {
-    let mut foreign = vec![step(LOAD, NUMBER)];
-    let watched = arch::FOREIGN.watched;
-    let len = watched.len() as u8;
-    for (index, number) in (0_u8..).zip(watched) {
-        foreign.push(test(EQUAL, number, len - index, 0));
-    }
-    foreign.extend([ALLOW, stop(STOP_FOREIGN)]);
+    let mut foreign = one_of(NUMBER, arch::FOREIGN.watched, ALLOW);
+    foreign.push(stop(STOP_FOREIGN));
 
     let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, foreign.len() as u8 + 2, 0)];
     code.push(test(EQUAL, arch::FOREIGN.arch, 1, 0));
@@ -205,13 +203,9 @@ pub(crate) fn program(growth: Growth) -> Vec<Instruction> {
 pub(crate) fn strict() -> Vec<Instruction> {
     let allowed = [libc::SYS_read, libc::SYS_write, libc::SYS_exit, libc::SYS_rt_sigreturn];
     let refused = stop(STOP_STRICT);
-    let mut code =
-        vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), refused, step(LOAD, NUMBER)];
-    let left = allowed.len() as u8;
-    for (index, number) in (0_u8..).zip(allowed) {
-        code.push(test(EQUAL, number as u32, left - index, 0));
-    }
-    code.extend([refused, ALLOW]);
+    let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), refused];
+    code.extend(one_of(NUMBER, allowed.map(|number| number as u32), refused));
+    code.push(ALLOW);
     code
 }
 
@@ -228,24 +222,15 @@ const HELPERS_UFFD: u32 = Call::NUMBER;
 /// The filter of a helper: any call ends it except those that it makes, on its own two descriptors.
 pub(crate) fn helpers_own() -> Vec<Instruction> {
     const END: Instruction = step(RETURN, libc::SECCOMP_RET_KILL_PROCESS);
-    let one_of = |index: u32, values: &[u32]| {
-        let mut code = vec![step(LOAD, argument(index))];
-        let left = values.len() as u8;
-        for (at, &value) in (0_u8..).zip(values) {
-            code.push(test(EQUAL, value, left - at, 0));
-        }
-        code.push(END);
-        code
-    };
-    let controls = HELPERS_CONTROLS.map(|code| code as u32);
-    let no_key = [NO_KEY.cast_unsigned()];
+    let socket = || one_of(argument(0), [HELPERS_SOCKET], END);
+    let controls = one_of(argument(1), HELPERS_CONTROLS.map(|code| code as u32), END);
     let advice = HELPERS_ADVICE.map(libc::c_int::cast_unsigned);
     let calls = [
-        (libc::SYS_read, one_of(0, &[HELPERS_SOCKET])),
-        (libc::SYS_write, one_of(0, &[HELPERS_SOCKET])),
-        (libc::SYS_ioctl, [one_of(0, &[HELPERS_UFFD]), one_of(1, &controls)].concat()),
-        (libc::SYS_madvise, one_of(2, &advice)),
-        (libc::SYS_pkey_mprotect, one_of(3, &no_key)),
+        (libc::SYS_read, socket()),
+        (libc::SYS_write, socket()),
+        (libc::SYS_ioctl, [one_of(argument(0), [HELPERS_UFFD], END), controls].concat()),
+        (libc::SYS_madvise, one_of(argument(2), advice, END)),
+        (libc::SYS_pkey_mprotect, one_of(argument(3), [NO_KEY.cast_unsigned()], END)),
         (libc::SYS_exit_group, Vec::new()),
     ];
     let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), END, step(LOAD, NUMBER)];

@@ -206,10 +206,6 @@ fn ends(tid: i32, signal: i32) -> bool {
     if HARMLESS.contains(&signal) {
         return false;
     }
-    let Ok(status) = Status::of(tid) else { return false };
-    let has = |set: &str| {
-        let bits = status.field(set).and_then(|bits| u64::from_str_radix(bits, 16).ok());
-        bits.unwrap_or(0) >> (signal - 1) & 1 == 1
-    };
-    !has("SigCgt") && !has("SigIgn")
+    Status::of(tid)
+        .is_ok_and(|status| !status.has("SigCgt", signal) && !status.has("SigIgn", signal))
 }

@@ -1,52 +1,23 @@
-//! Requests to the tracer: helpers, visits, pauses, and the end.
+//! Requests to the tracer: helpers, visits, and the end.
 
-use super::handle::Asked;
-use super::task::{Park, Task};
-use super::{News, Tracer, let_go};
+use super::task::Task;
+use super::{Tracer, let_go};
 use crate::link::SpaceId;
-use crate::sys::ptrace::{self, Event};
+use crate::options;
 use crate::sys::{proc, process};
 
 impl Tracer<'_> {
-    pub(super) fn serve_requests(&mut self) {
-        for request in self.handle.take() {
-            match request {
-                Asked::Attach(space) => self.ask_for(space),
-                Asked::GoOn(ticket) => self.go_on(ticket),
-                Asked::Visit(thread) => {
-                    // A held thread is stopped.
-                    match self.tasks.get_mut(&thread) {
-                        Some(Task { space: Some(space), parked: Some(_), .. }) => {
-                            self.memory.visited(*space, thread);
-                        }
-                        Some(task) => {
-                            self.visits.insert(thread);
-                            let_go(task.interrupt(thread));
-                        }
-                        None => {}
-                    }
-                }
-                Asked::Pause(true) => self.pause(),
-                Asked::Pause(false) => {
-                    // From here on no thread is asked to stop any longer.
-                    let held = self.paused.take().unwrap_or_default();
-                    held.into_iter().for_each(|ticket| self.go_on(ticket));
-                }
-                Asked::Stand(space, turn, true) => self.stand(space, turn),
-                Asked::Stand(space, _, false) => self.stand_no_more(space),
-                Asked::EndHelper(space) => {
-                    // Its end is an event, which reports it.
-                    if let Some(helper) = self.spaces.get_mut(space).and_then(|known| known.helper)
-                    {
-                        process::kill(helper.pid);
-                    }
-                }
-                Asked::EndSpace(space, message) => self.end_space(space, &message),
-                Asked::EndVictim(space, why) => self.end_victim(space, why),
-                Asked::Tell => (self.tell)(News::Refused),
-                Asked::End(message) => self.end(message),
-                Asked::EndRest => self.kill_all(),
+    /// Stops a thread for a moment, and reports that; a held one is stopped.
+    pub(super) fn visit(&mut self, thread: i32) {
+        match self.tasks.get_mut(&thread) {
+            Some(Task { space: Some(space), parked: Some(_), .. }) => {
+                self.memory.visited(*space, thread);
             }
+            Some(task) => {
+                self.visits.insert(thread);
+                let_go(task.interrupt(thread));
+            }
+            None => {}
         }
     }
 
@@ -55,7 +26,7 @@ impl Tracer<'_> {
         if let Some(known) = self.spaces.get_mut(space) {
             known.refused = true;
             self.memory.cannot_attach(space, format!("zfold ends it: {message}"));
-            (self.tell)(News::Refused);
+            (self.tell)(None);
         }
         for (&tid, _) in self.tasks.iter().filter(|(_, task)| task.space == Some(space)) {
             process::kill(tid);
@@ -66,7 +37,7 @@ impl Tracer<'_> {
     /// of them. One that was just made with the same memory follows ([`Space::victim`]).
     ///
     /// [`Space::victim`]: super::task::Space::victim
-    fn end_victim(&mut self, space: SpaceId, why: String) {
+    pub(super) fn end_victim(&mut self, space: SpaceId, why: String) {
         let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space));
         let threads: Vec<i32> = here.map(|(&tid, _)| tid).collect();
         if threads.contains(&self.main) {
@@ -77,7 +48,8 @@ impl Tracer<'_> {
             && let Some(known) = self.spaces.get_mut(space)
         {
             known.victim = true;
-            (self.tell)(News::NoRoom(process::process_of(first), why));
+            let process = process::process_of(first);
+            (self.tell)(Some(options::Event::NoRoom(process, proc::name(process), why)));
             threads.into_iter().for_each(process::kill);
         }
     }
@@ -107,47 +79,8 @@ impl Tracer<'_> {
         if chosen.is_some_and(proc::is_frozen) {
             return;
         }
-        match chosen.and_then(|tid| Some((tid, self.tasks.get_mut(&tid)?))) {
-            Some((tid, task)) => let_go(task.interrupt(tid)),
-            None => self.stop_anew(space),
+        if let Some((tid, task)) = chosen.and_then(|tid| Some((tid, self.tasks.get_mut(&tid)?))) {
+            let_go(task.interrupt(tid));
         }
-    }
-
-    /// Makes a thread that a pause holds stop once more, which it does at once.
-    fn stop_anew(&mut self, space: SpaceId) {
-        let Some(paused) = &mut self.paused else { return };
-        let held = |thread| self.tasks.get(&thread).is_some_and(|task| task.space == Some(space));
-        if let Some(at) = paused.iter().position(|ticket| held(ticket.thread)) {
-            let ticket = paused.swap_remove(at);
-            self.go_on(ticket);
-        }
-    }
-
-    fn pause(&mut self) {
-        if self.paused.is_none() {
-            self.paused = Some(Vec::new());
-            self.tasks.iter_mut().for_each(|(&tid, task)| let_go(task.interrupt(tid)));
-        }
-    }
-
-    /// Called before a thread continues: while the program is paused, it stops once more (T6).
-    pub(super) fn stop_if_paused(&self, tid: i32) {
-        if self.paused.is_some() || self.is_to_stand(tid) {
-            let_go(ptrace::interrupt(tid));
-        }
-    }
-
-    /// Holds a stopped thread if the program is paused; returns whether it does.
-    pub(super) fn hold_if_paused(&mut self, tid: i32, stop: Event) -> bool {
-        if self.hold_if_to_stand(tid, stop) {
-            return true;
-        }
-        if self.paused.is_none() {
-            return false;
-        }
-        let ticket = self.ticket(tid);
-        self.hold(tid, ticket, Some(Park::at(stop)));
-        self.paused.get_or_insert_default().push(ticket);
-        true
     }
 }

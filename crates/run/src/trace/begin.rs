@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -10,13 +11,15 @@ use super::caught::catch;
 use super::events::Queue;
 use super::helper;
 use super::task::{Spaces, Task};
-use super::{Exit, Handle, News, Program, Tracer, filters};
+use super::{Handle, Tell, Tracer, filters};
 use crate::link::Memory;
+use crate::manage::RunError;
+use crate::options::Event;
 use crate::permission::Access;
 use crate::running::Running;
 use crate::sys::pids::Pids;
 use crate::sys::proc;
-use crate::sys::process::{self, ChildrenKept};
+use crate::sys::process::{self, ChildrenKept, Program};
 use crate::sys::ptrace;
 use crate::sys::urgency::be_urgent;
 
@@ -34,13 +37,13 @@ pub(crate) fn trace(
     memory: Arc<dyn Memory>,
     handle: &Handle,
     access: Access,
-    tell: &mut dyn FnMut(News),
-) -> io::Result<Exit> {
+    tell: Tell<'_>,
+) -> Result<ExitStatus, RunError> {
     let _children = ChildrenKept::new();
     // Orphans, including helpers of processes that have ended, come here instead of to an init that
     // may not reap them.
     process::adopt_orphans()?;
-    let waiting = process::start(&program.image()?)?;
+    let waiting = process::start(program)?;
     let main = waiting.pid;
     if program.is_first_to_end {
         // Otherwise the kernel takes the largest, which may be this process.
@@ -53,59 +56,44 @@ pub(crate) fn trace(
     // Not the program, which exists by now, but the bell.
     be_urgent();
     tracer.hang_bell()?;
-    tracer.outcome = Some(waiting.go()?);
+    waiting.go()?;
+    tracer.outcome = Some(waiting);
     process::raise_descriptors();
     let result = tracer.run();
     tracer.take_bell_down();
     result
 }
 
-/// Why processes that already run were not followed to their end.
-#[derive(Debug)]
-pub(crate) enum NotFollowed {
-    /// They are unchanged; the reason and the remedy.
-    Refused(String),
-    /// They were ended, or the system refuses something.
-    Failed(io::Error),
-}
-
-impl From<io::Error> for NotFollowed {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
 /// Follows processes that already run, and all their descendants, to their end, under `memory`.
 /// `tell` is called when all of them are traced.
 ///
 /// # Errors
-/// One of them cannot be traced or managed: all go on as before. Or with the message of
-/// [`Tracing::end`]; none of them runs then.
+/// [`RunError::Refused`]: they are unchanged. Otherwise they were ended, or the system refuses
+/// something.
 ///
-/// [`Tracing::end`]: crate::link::Tracing::end
+/// # Cost
+/// Each of their threads is stopped until all of them are, usually for a few milliseconds: none of
+/// them runs then.
 pub(crate) fn trace_running(
     asked: &[Running],
     memory: Arc<dyn Memory>,
     handle: &Handle,
     access: Access,
-    tell: &mut dyn FnMut(News),
-) -> Result<(), NotFollowed> {
+    tell: Tell<'_>,
+) -> Result<ExitStatus, RunError> {
     let _children = ChildrenKept::new();
     filters::trace_strangers();
     be_urgent();
     process::raise_descriptors();
     let mut tracer = Tracer::new(memory, handle, access, tell);
     // None of them is the main process, whose end would be that of the program.
-    tracer.exit = Some(Exit::Code(0));
+    tracer.exit = Some(Ok(ExitStatus::default()));
     tracer.hang_bell()?;
-    let result = match catch(asked) {
-        Ok(caught) => {
-            let (processes, threads) = tracer.settle(caught);
-            (tracer.tell)(News::Caught { processes, threads });
-            tracer.run().map(drop).map_err(NotFollowed::Failed)
-        }
-        Err(reason) => Err(NotFollowed::Refused(reason)),
-    };
+    let result = catch(asked).map_err(RunError::Refused).and_then(|caught| {
+        let (processes, threads) = tracer.settle(caught);
+        (tracer.tell)(Some(Event::Caught { processes, threads }));
+        tracer.run()
+    });
     tracer.take_bell_down();
     result
 }
@@ -116,7 +104,7 @@ impl<'a> Tracer<'a> {
         memory: Arc<dyn Memory>,
         handle: &'a Handle,
         access: Access,
-        tell: &'a mut dyn FnMut(News),
+        tell: Tell<'a>,
     ) -> Self {
         Self {
             memory,
@@ -139,7 +127,6 @@ impl<'a> Tracer<'a> {
             stillborn: HashSet::new(),
             visits: HashSet::new(),
             lost_forks: 0,
-            paused: None,
             pids: Pids::new(),
             told_few: false,
             turns: 0,

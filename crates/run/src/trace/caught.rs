@@ -27,7 +27,7 @@ use super::filters::{self, filters_of};
 use super::task::Task;
 use super::{Tracer, let_go, waits};
 use crate::link::SpaceId;
-use crate::running::{self, Running};
+use crate::running::{self, Refused, Running};
 use crate::sys::arch::Seen;
 use crate::sys::proc::{self, Status};
 use crate::sys::process;
@@ -70,7 +70,7 @@ pub(super) struct Caught {
 ///
 /// # Errors
 /// The reason and the remedy: they continue as before (R1).
-pub(super) fn catch(asked: &[Running]) -> Result<Caught, String> {
+pub(super) fn catch(asked: &[Running]) -> Result<Caught, Refused> {
     let mut caught = Caught::default();
     match caught.all(asked).and_then(|()| caught.check(asked)) {
         Ok(()) => {
@@ -82,7 +82,7 @@ pub(super) fn catch(asked: &[Running]) -> Result<Caught, String> {
         }
         Err(reason) => {
             caught.release();
-            Err(reason)
+            Err(Refused(reason))
         }
     }
 }
@@ -250,7 +250,7 @@ impl Caught {
             // It continues: others may wait for its end, such as a thread that execs, and none of
             // its pages are away.
             Event::Ending => return self.forget(tid),
-            Event::Exited(_) | Event::Killed { .. } => {
+            Event::Ended(_) => {
                 self.forget(tid);
                 if self.ending.remove(&tid) {
                     return;
@@ -339,7 +339,7 @@ impl Caught {
                 let_go(waits::soften(tid, 0, self.seen.get(&tid), &mut None));
             }
             let signal = if let Event::Signal(signal) = event { signal } else { 0 };
-            let_go(ptrace::detach_with(tid, signal));
+            let_go(ptrace::detach(tid, signal));
         }
     }
 }

@@ -73,7 +73,7 @@ impl Tracer<'_> {
         };
         let tid_at = areas.tid_at;
         self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
-        self.stop_if_paused(child);
+        self.stop_to_stand(child);
         if alone && let Some(parent) = self.tasks.get_mut(&tid) {
             let reason = std::mem::take(&mut parent.why_alone);
             self.refuse(space, reason);
@@ -164,7 +164,7 @@ impl Tracer<'_> {
         self.memory.unborn(parent_space);
         let parked = self.tasks.get_mut(&parent).and_then(|task| task.parked.take());
         if parked.is_some() {
-            self.stop_if_paused(parent);
+            self.stop_to_stand(parent);
             // The change ends after its call.
             let_go(ptrace::syscall(parent, 0));
         }
@@ -173,7 +173,7 @@ impl Tracer<'_> {
     /// A child whose parent has not reported it (T2), or a thread that exec gave another number.
     pub(super) fn unknown_event(&mut self, tid: i32, event: Event) {
         match event {
-            Event::Exited(_) | Event::Killed { .. } => {
+            Event::Ended(_) => {
                 // A helper whose parent has ended is this process's child.
                 if !self.buried.remove(&tid) {
                     self.unclaimed.remove(&tid);
@@ -217,7 +217,7 @@ impl Tracer<'_> {
             let space = self.memory.exec(tid);
             self.spaces.add(space);
             self.tasks.insert(tid, Task { space: Some(space), ..Task::default() });
-            self.stop_if_paused(tid);
+            self.stop_to_stand(tid);
             let_go(ptrace::cont(tid, 0));
         }
     }

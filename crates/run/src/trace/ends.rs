@@ -11,9 +11,12 @@
 //! - E3: a thread that is killed at this stop continues by itself, and one that is being killed may
 //!   skip the stop. Their ends are received like that of a first thread.
 
+use std::process::ExitStatus;
+
 use super::task::Park;
-use super::{Exit, News, Tracer, let_go};
+use super::{Tracer, let_go};
 use crate::link::{Ending, Tracing as _};
+use crate::options::Event;
 use crate::sys::ptrace::Syscall;
 use crate::sys::{proc, process, ptrace};
 
@@ -28,7 +31,7 @@ impl Tracer<'_> {
         let is_ours = self.ended.is_some()
             || space.and_then(|id| self.spaces.get(id)).is_some_and(|space| space.victim);
         if !is_ours && ptrace::is_killed(tid) && process::is_leader(tid) {
-            (self.tell)(News::Killed(tid));
+            (self.tell)(Some(Event::Killed(tid, proc::name(tid))));
         }
         if let Some(id) = space
             && let Some(space) = self.spaces.get_mut(id)
@@ -86,8 +89,8 @@ impl Tracer<'_> {
         // A thread that was not met is gone before its space is attached (T9).
         let is_met = self.tasks.get(&tid).is_none_or(|task| !task.unmet);
         // Asked of the kernel, which knows its number after an exec.
-        if is_met && !process::is_leader(tid) && ptrace::detach(tid).is_ok() {
-            return self.exited(tid, Exit::Code(0));
+        if is_met && !process::is_leader(tid) && ptrace::detach(tid, 0).is_ok() {
+            return self.exited(tid, ExitStatus::default());
         }
         let_go(ptrace::cont(tid, 0));
     }

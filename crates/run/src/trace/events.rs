@@ -26,7 +26,7 @@ pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
         None => wait_for(tid, queue)?,
     };
     match event {
-        Event::Exited(_) | Event::Killed { .. } | Event::Exec | Event::Ending => {
+        Event::Ended(_) | Event::Exec | Event::Ending => {
             queue.push_back((tid, event));
             Err(gone())
         }

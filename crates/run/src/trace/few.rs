@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::Tracer;
 use super::inject::At;
-use super::news::News;
 use crate::link::SpaceId;
 use crate::sys::process;
 
@@ -26,7 +25,7 @@ impl Tracer<'_> {
         if !std::mem::replace(&mut self.told_few, true) {
             let reason = "few more processes are allowed (pids.max), so that it has no helper";
             self.memory.does_without(space, reason.to_owned());
-            (self.tell)(News::Refused);
+            (self.tell)(None);
         }
         true
     }

@@ -7,36 +7,25 @@ use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::Tracer;
 use super::asks::Asks;
 use crate::link::{SpaceId, Ticket, Tracing};
+use crate::sys::process;
 
-/// A request to the tracer.
-#[derive(Debug)]
-pub(super) enum Asked {
-    Attach(SpaceId),
-    GoOn(Ticket),
-    Visit(i32),
-    Pause(bool),
-    Stand(SpaceId, u64, bool),
-    EndHelper(SpaceId),
-    EndSpace(SpaceId, String),
-    EndVictim(SpaceId, String),
-    Tell,
-    End(String),
-    EndRest,
-}
+/// What is done at the next opportunity.
+type Request = Box<dyn FnOnce(&mut Tracer<'_>) + Send>;
 
 /// Requests that the tracer has not taken yet.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Requests {
-    waiting: Vec<Asked>,
+    waiting: Vec<Request>,
     /// The spaces that are to be attached.
     asks: Asks,
     pub(super) bell: Option<OwnedFd>,
 }
 
 /// The tracer as others see it; made before it starts.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Handle {
     requests: Mutex<Requests>,
 }
@@ -46,14 +35,9 @@ impl Handle {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self, request: Asked) {
+    fn ask(&self, request: impl FnOnce(&mut Tracer<'_>) + Send + 'static) {
         let mut requests = self.lock();
-        if let Asked::Attach(space) = request
-            && !requests.asks.ask(space, Instant::now())
-        {
-            return;
-        }
-        requests.waiting.push(request);
+        requests.waiting.push(Box::new(request));
         if let Some(bell) = &requests.bell
             && requests.waiting.len() == 1
         {
@@ -62,7 +46,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn take(&self) -> Vec<Asked> {
+    fn take(&self) -> Vec<Request> {
         let mut requests = self.lock();
         if !requests.waiting.is_empty() {
             requests.asks.taken(Instant::now());
@@ -76,48 +60,59 @@ impl Handle {
     }
 }
 
+impl Tracer<'_> {
+    pub(super) fn serve_requests(&mut self) {
+        self.handle.take().into_iter().for_each(|request| request(self));
+    }
+}
+
 impl Tracing for Handle {
     fn attach(&self, space: SpaceId) {
-        self.ask(Asked::Attach(space));
+        if self.lock().asks.ask(space, Instant::now()) {
+            self.ask(move |tracer| tracer.ask_for(space));
+        }
     }
 
     fn go_on(&self, ticket: Ticket) {
-        self.ask(Asked::GoOn(ticket));
+        self.ask(move |tracer| tracer.go_on(ticket));
     }
 
     fn visit(&self, thread: i32) {
-        self.ask(Asked::Visit(thread));
-    }
-
-    fn pause(&self, paused: bool) {
-        self.ask(Asked::Pause(paused));
+        self.ask(move |tracer| tracer.visit(thread));
     }
 
     fn stand(&self, space: SpaceId, turn: u64, still: bool) {
-        self.ask(Asked::Stand(space, turn, still));
+        self.ask(move |tracer| match still {
+            true => tracer.stand(space, turn),
+            false => tracer.stand_no_more(space),
+        });
     }
 
     fn end_helper(&self, space: SpaceId) {
-        self.ask(Asked::EndHelper(space));
+        self.ask(move |tracer| {
+            // Its end is an event, which reports it.
+            let known = tracer.spaces.get(space);
+            known.and_then(|known| known.helper).into_iter().for_each(|it| process::kill(it.pid));
+        });
     }
 
     fn end_space(&self, space: SpaceId, message: String) {
-        self.ask(Asked::EndSpace(space, message));
+        self.ask(move |tracer| tracer.end_space(space, &message));
     }
 
     fn end_victim(&self, space: SpaceId, why: String) {
-        self.ask(Asked::EndVictim(space, why));
+        self.ask(move |tracer| tracer.end_victim(space, why));
     }
 
     fn tell(&self) {
-        self.ask(Asked::Tell);
+        self.ask(|tracer| (tracer.tell)(None));
     }
 
     fn end(&self, message: String) {
-        self.ask(Asked::End(message));
+        self.ask(move |tracer| tracer.end(message));
     }
 
     fn end_rest(&self) {
-        self.ask(Asked::EndRest);
+        self.ask(|tracer| tracer.kill_all());
     }
 }

@@ -145,7 +145,7 @@ pub(crate) fn wait_for_end(pid: i32, queue: &mut Queue) {
     drop(ptrace::cont(pid, 0));
     loop {
         match ptrace::wait(pid) {
-            Ok((_, Event::Exited(_) | Event::Killed { .. })) | Err(_) => return,
+            Ok((_, Event::Ended(_))) | Err(_) => return,
             // It may stop on its way; its end is reported next.
             Ok(_) => drop(ptrace::cont(pid, 0)),
         }

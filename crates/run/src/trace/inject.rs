@@ -20,13 +20,15 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use super::channel::{AT, CODE_LEN, checked};
 use super::events::{Queue, gone, next, park};
-use super::restart::{self, Taken};
+use super::restart;
 use crate::sys::arch::{Registers, SYSCALL, SYSCALL_ALIGN};
 use crate::sys::process;
+use crate::sys::procmap::{self, EXECUTE, READ};
 use crate::sys::ptrace::{self, Event, SyscallInfo};
 use crate::sys::ticks::Ticks;
 
@@ -54,8 +56,8 @@ pub(crate) enum At {
 pub(crate) struct Injection<'a> {
     tid: i32,
     saved: Registers,
-    /// The call that it was about to restart, if that has to be done here.
-    taken: Option<Taken>,
+    /// The number of the call that it was about to restart, if that has to be done here.
+    taken: Option<u64>,
     mask: u64,
     gadget: usize,
     /// The program's own instruction, with which the injection began.
@@ -280,25 +282,16 @@ fn find_gadget(tid: i32, registers: &Registers) -> io::Result<usize> {
     let maps = fs::read_to_string(format!("/proc/{tid}/maps"))?;
     let (kernel, others): (Vec<_>, Vec<_>) = maps
         .lines()
-        .filter(|line| line.split(' ').nth(1).is_some_and(|access| access.starts_with("r-x")))
-        .partition(|line| line.ends_with("[vdso]"));
+        .filter_map(procmap::parse)
+        .filter(|vma| vma.protection == READ | EXECUTE)
+        .filter(|vma| vma.range.end <= page.start || page.end <= vma.range.start)
+        .partition(|vma| vma.name == "[vdso]");
     let mut left = SEARCHED_MAX;
-    for line in kernel.into_iter().chain(others) {
-        let apart = |&(start, end): &_| end <= page.start || page.end <= start;
-        let Some((start, end)) = range_of(line).filter(apart) else { continue };
-        if let Some(found) = search(tid, start, end, &mut left) {
-            return Ok(found);
-        }
-    }
-    Err(io::Error::other("no system call instruction was found in the program"))
+    let found = kernel.into_iter().chain(others).find_map(|vma| search(tid, vma.range, &mut left));
+    found.ok_or_else(|| io::Error::other("no system call instruction was found in the program"))
 }
 
-fn range_of(line: &str) -> Option<(usize, usize)> {
-    let (start, end) = line.split(' ').next()?.split_once('-')?;
-    Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
-}
-
-fn search(tid: i32, mut at: usize, end: usize, left: &mut usize) -> Option<usize> {
+fn search(tid: i32, Range { start: mut at, end }: Range<usize>, left: &mut usize) -> Option<usize> {
     let mut buffer = vec![0; SEARCHED];
     // Unlike process_vm_readv, it does not wait for a page of a userfaultfd.
     let memory = fs::File::open(format!("/proc/{tid}/mem")).ok()?;

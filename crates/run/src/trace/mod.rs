@@ -22,9 +22,9 @@
 //!   and threads are held while the memory side works for them.
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
 //!   two such calls would not show their order.
-//! - T6: while the program is paused, or a space is to stand still, each thread was asked to stop
-//!   since it last stopped: the kernel forgets a request at each stop. If it stops for no other
-//!   reason, it is held until the pause ends.
+//! - T6: while a space is to stand still, each of its threads was asked to stop since it last
+//!   stopped: the kernel forgets a request at each stop. If it stops for no other reason, it is held
+//!   until the space may move again.
 //! - T7: a program whose space should be attached from the beginning is attached at its exec,
 //!   before its first instruction: it cannot exceed a small limit while it is being asked to stop.
 //! - T8: every process that has an attached space runs under the filter, which is installed on all
@@ -55,8 +55,6 @@ mod helper;
 mod inject;
 mod meet;
 mod modes;
-mod news;
-mod program;
 mod restart;
 mod steps;
 mod still;
@@ -68,12 +66,16 @@ mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use crate::link::{Memory, Request, SpaceId, Ticket};
+use crate::manage::RunError;
+use crate::options;
 use crate::permission::Access;
 use crate::sys::pids::Pids;
-use crate::sys::process::{self, Outcome};
+use crate::sys::process::{self, Waiting};
 use crate::sys::ptrace::{self, Event};
 
 pub use channel::AT as HELPER_AT;
@@ -81,27 +83,29 @@ use events::Queue;
 pub(crate) use handle::Handle;
 use helper::Helper;
 use inject::At;
-pub(crate) use news::{Exit, News};
-pub(crate) use program::Program;
 use task::{Spaces, Task, Waits};
+
+/// Gets what happens; `None`: the memory side knows more of what cannot be managed, and why.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(Option<options::Event>);
 
 struct Tracer<'a> {
     memory: Arc<dyn Memory>,
     handle: &'a Handle,
     access: Access,
-    tell: &'a mut dyn FnMut(News),
+    tell: Tell<'a>,
     /// Whether a process that traces itself was reported.
     traces_itself: bool,
-    /// The process that was started, and how it ended.
+    /// The process that was started, and how it ended, or why it never began.
     main: i32,
-    exit: Option<Exit>,
+    exit: Option<io::Result<ExitStatus>>,
     /// It was reported as stopped.
     is_stopped: bool,
     /// Why everything is being ended.
     ended: Option<String>,
     /// Everything is being ended.
     kills: bool,
-    outcome: Option<Outcome>,
+    /// Knows why it could not become the program; `None` once it has.
+    outcome: Option<Waiting>,
     bell: i32,
     tasks: HashMap<i32, Task>,
     spaces: Spaces,
@@ -115,8 +119,6 @@ struct Tracer<'a> {
     visits: HashSet<i32>,
     /// Forks of attached spaces whose parent was killed, and whose child was not seen.
     lost_forks: usize,
-    /// The program is paused: threads that stop are held by these tickets (T6).
-    paused: Option<Vec<Ticket>>,
     /// How many more processes may be made, and whether it was reported that few may.
     pids: Pids,
     told_few: bool,
@@ -134,7 +136,7 @@ fn let_go(result: io::Result<()>) {
 }
 
 impl Tracer<'_> {
-    fn run(&mut self) -> io::Result<Exit> {
+    fn run(&mut self) -> Result<ExitStatus, RunError> {
         while !self.tasks.is_empty() || !self.helpers.is_empty() || !self.unclaimed.is_empty() {
             self.serve_requests();
             let (tid, event) = match self.queue.pop_front() {
@@ -143,10 +145,10 @@ impl Tracer<'_> {
             };
             self.handle_event(tid, event);
         }
-        match (self.ended.take(), self.exit) {
-            (None, Some(exit)) => Ok(exit),
-            (Some(message), _) => Err(io::Error::other(message)),
-            (None, None) => Err(io::Error::other("the program is lost")),
+        match (self.ended.take(), self.exit.take()) {
+            (None, Some(exit)) => exit.map_err(RunError::NotRun),
+            (Some(message), _) => Err(RunError::Failed(message)),
+            (None, None) => Err(RunError::Failed("the program is lost".to_owned())),
         }
     }
 
@@ -216,7 +218,7 @@ impl Tracer<'_> {
     /// A helper blocks its signals; SIGSTOP cannot be blocked, and is not meant for it.
     fn helper_event(&mut self, pid: i32, event: Event) {
         match event {
-            Event::Exited(_) | Event::Killed { .. } => {
+            Event::Ended(_) => {
                 if let Some(space) = self.helpers.remove(&pid) {
                     self.buried.insert(pid);
                     self.helper_died(space, pid);
@@ -231,20 +233,17 @@ impl Tracer<'_> {
 
     fn task_event(&mut self, tid: i32, event: Event) {
         match event {
-            Event::Exited(_) | Event::Killed { .. } | Event::Ending => {}
+            Event::Ended(_) | Event::Ending => {}
             Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
             _ => self.leave_aside(tid),
         }
         // The kernel forgets a request to stop at each stop.
         if !event.is_end() && !matches!(event, Event::Stop { .. } | Event::Ending) {
             self.ask_again(tid);
-            self.stop_if_paused(tid);
+            self.stop_to_stand(tid);
         }
         match event {
-            Event::Exited(code) => self.exited(tid, Exit::Code(code)),
-            Event::Killed { signal, core } => {
-                self.exited(tid, Exit::Signal { number: signal, core });
-            }
+            Event::Ended(status) => self.exited(tid, status),
             Event::Seccomp => self.before(tid),
             Event::Syscall => self.behind(tid),
             Event::Child => self.child(tid),
@@ -260,14 +259,14 @@ impl Tracer<'_> {
         }
     }
 
-    fn exited(&mut self, tid: i32, exit: Exit) {
+    fn exited(&mut self, tid: i32, status: ExitStatus) {
         let Some(task) = self.tasks.remove(&tid) else { return };
         self.visits.remove(&tid);
         self.leave(tid, &task);
         if let Some((parent, space)) = task.birth {
             self.never_born(parent, space);
         }
-        if let (Exit::Signal { .. }, Some(space)) = (exit, task.space)
+        if let (Some(_), Some(space)) = (status.signal(), task.space)
             && self.spaces.get(space).is_some()
         {
             self.memory.doubt(space);
@@ -275,12 +274,11 @@ impl Tracer<'_> {
         if tid == self.main {
             self.main_goes_on();
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
-            let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
-            self.exit = Some(exit);
             // For a program that is being ended, the result has the reason.
-            if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
-                (self.tell)(News::Ended(exit));
+            if failure.is_none() && self.ended.is_none() {
+                (self.tell)(Some(options::Event::Ended(status)));
             }
+            self.exit = Some(failure.map_or(Ok(status), Err));
         }
         self.adopt();
     }
@@ -338,10 +336,10 @@ impl Tracer<'_> {
         self.spaces.add(space);
         self.tasks.insert(tid, Task { space: Some(space), filtered, ..Task::default() });
         if tid == self.main && self.outcome.take().is_some() {
-            (self.tell)(News::Started(tid));
+            (self.tell)(Some(options::Event::Started(tid)));
         }
         self.refuse_foreign(tid, space);
-        self.stop_if_paused(tid);
+        self.stop_to_stand(tid);
         helpers.retain(|helper| helper.parent == tid);
         if self.wanted(tid, space) {
             // The next attach reaps these first.
@@ -373,7 +371,7 @@ impl Tracer<'_> {
 
     /// After an injection.
     fn resume_after(&mut self, tid: i32, stop: io::Result<Event>) {
-        self.stop_if_paused(tid);
+        self.stop_to_stand(tid);
         match stop {
             Ok(event) if event.is_group_stop() => let_go(self.leave_stopped(tid)),
             Err(_) if self.is_queued(tid) => {}
@@ -385,7 +383,7 @@ impl Tracer<'_> {
     fn leave_stopped(&mut self, tid: i32) -> io::Result<()> {
         if tid == self.main && !self.is_stopped {
             self.is_stopped = true;
-            (self.tell)(News::Stopped);
+            (self.tell)(Some(options::Event::Stopped));
         }
         ptrace::listen(tid)
     }
@@ -393,7 +391,7 @@ impl Tracer<'_> {
     /// Reports that the program continues, if it was reported as stopped.
     fn main_goes_on(&mut self) {
         if std::mem::take(&mut self.is_stopped) {
-            (self.tell)(News::GoesOn);
+            (self.tell)(Some(options::Event::GoesOn));
         }
     }
 
@@ -416,7 +414,7 @@ impl Tracer<'_> {
         {
             space.refused = true;
             self.memory.cannot_attach(id, reason);
-            (self.tell)(News::Refused);
+            (self.tell)(None);
         }
     }
 }

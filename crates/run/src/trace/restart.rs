@@ -70,15 +70,8 @@ const WAITS: [libc::c_long; 44] = [
     libc::SYS_io_getevents,
 ];
 
-/// A call that was skipped.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
-    /// The number of the restarted call.
-    number: u64,
-}
-
 /// Skips the call that a parked thread is about to make, if any; `registers` become those before
-/// it.
+/// it. Returns its number.
 ///
 /// # Errors
 /// The thread is gone.
@@ -86,7 +79,7 @@ pub(super) fn take(
     tid: i32,
     registers: &mut Registers,
     queue: &mut Queue,
-) -> io::Result<Option<Taken>> {
+) -> io::Result<Option<u64>> {
     if !arch::REWINDS || !is_at_call(tid, registers) {
         return Ok(None);
     }
@@ -94,22 +87,22 @@ pub(super) fn take(
     skip(tid)?;
     park(tid, queue)?;
     registers.renumber(number);
-    Ok(Some(Taken { number }))
+    Ok(Some(number))
 }
 
-/// Starts the call again in a parked thread, whose registers are those before it; returns the stop
+/// Starts the call of this number again in a parked thread, whose registers are those before it; returns the stop
 /// in which the thread is then, inside that call or still before it.
 ///
 /// # Errors
 /// The thread is gone.
 pub(super) fn begin(
     tid: i32,
-    taken: Taken,
+    number: u64,
     before: &Registers,
     stop: Event,
     queue: &mut Queue,
 ) -> io::Result<Event> {
-    if !WAITS.contains(&(taken.number as libc::c_long)) {
+    if !WAITS.contains(&(number as libc::c_long)) {
         return Ok(stop);
     }
     enter(tid, queue)?;

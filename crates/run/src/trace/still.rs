@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::task::{Park, Still, Task};
 use super::{Tracer, let_go};
 use crate::link::{SpaceId, Ticket};
-use crate::sys::ptrace::Event;
+use crate::sys::ptrace::{self, Event};
 
 impl Tracer<'_> {
     /// Stops all threads of a space, and reports when all are held.
@@ -27,8 +27,15 @@ impl Tracer<'_> {
         held.for_each(|ticket| self.go_on(ticket));
     }
 
+    /// Called before a thread continues: if it is to stand still, it stops once more (T6).
+    pub(super) fn stop_to_stand(&self, tid: i32) {
+        if self.is_to_stand(tid) {
+            let_go(ptrace::interrupt(tid));
+        }
+    }
+
     /// Returns whether a thread is to stop once more.
-    pub(super) fn is_to_stand(&self, tid: i32) -> bool {
+    fn is_to_stand(&self, tid: i32) -> bool {
         let space = self.tasks.get(&tid).and_then(|task| task.space);
         space.and_then(|space| self.spaces.get(space)).is_some_and(|known| known.still.is_some())
     }

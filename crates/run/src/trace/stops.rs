@@ -6,13 +6,13 @@ use super::areas::{self, Areas};
 use super::calls::{self, Aside, Meaning};
 use super::filters::follow_children;
 use super::inject::At;
-use super::news::News;
 use super::task::{Birth, Park, Waits};
 use super::{Tracer, let_go, waits};
 use crate::link::{Request, SpaceId, Ticket};
+use crate::options;
 use crate::permission::may_follow_forks;
 use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
-use crate::sys::{process, seccomp};
+use crate::sys::{proc, process, seccomp};
 
 impl Tracer<'_> {
     /// A thread is about to make a call that the filter stops.
@@ -57,7 +57,7 @@ impl Tracer<'_> {
             return;
         }
         if follow_children(tid, call, &read) && !std::mem::replace(&mut self.traces_itself, true) {
-            (self.tell)(News::TracesItself(tid));
+            (self.tell)(Some(options::Event::TracesItself(tid, proc::name(tid))));
         }
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.fetched = 0;
@@ -187,7 +187,7 @@ impl Tracer<'_> {
                 self.let_end(tid);
                 continue;
             }
-            self.stop_if_paused(tid);
+            self.stop_to_stand(tid);
             // The change for which others wait is over, unless it is about to begin.
             if !matches!(park, Park::IntoCall | Park::Again)
                 && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
@@ -340,7 +340,7 @@ impl Tracer<'_> {
             return;
         }
         self.soften(tid, 0);
-        if !self.hold_if_paused(tid, event) {
+        if !self.hold_if_to_stand(tid, event) {
             self.resume_after(tid, Ok(event));
         }
     }

@@ -174,8 +174,5 @@ fn length(tid: i32, registers: &Registers, limit: Limit) -> Option<Duration> {
 
 /// Whether a process has a handler for a signal.
 fn is_handled(tid: i32, signal: i32) -> bool {
-    let status = Status::of(tid).ok();
-    let caught = status.as_ref().and_then(|status| status.field("SigCgt"));
-    let caught = caught.and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
-    caught >> (signal - 1) & 1 == 1
+    Status::of(tid).is_ok_and(|status| status.has("SigCgt", signal))
 }

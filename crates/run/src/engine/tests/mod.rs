@@ -130,8 +130,6 @@ impl Tracing for Asked {
 
     fn visit(&self, _thread: i32) {}
 
-    fn pause(&self, _paused: bool) {}
-
     fn stand(&self, space: SpaceId, turn: u64, still: bool) {
         *lock(&self.stand) = still.then_some((space, turn));
     }

@@ -45,7 +45,7 @@ fn a_child_that_is_killed_before_it_is_reported_is_not_followed() {
     tracer.unknown_event(child, Event::Stop { signal: 0 });
     assert!(tracer.unclaimed.contains(&child), "its parent has not reported it");
     family.bury();
-    tracer.unknown_event(child, Event::Killed { signal: libc::SIGKILL, core: false });
+    tracer.unknown_event(child, Event::Ended(ExitStatus::from_raw(libc::SIGKILL)));
     tracer.child_of(parent, child);
     assert_eq!(tracer.tasks.keys().collect::<Vec<_>>(), [&parent], "nobody tells its end again");
     assert!(tracer.unclaimed.is_empty() && tracer.stillborn.is_empty());

@@ -15,9 +15,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::begin::{NotFollowed, trace, trace_running};
+use super::begin::{trace, trace_running};
 use super::*;
 use crate::link::Tracing as _;
+use crate::sys::inherited::Inherited;
+use crate::sys::process::Program;
 use witness::Witness;
 use zfold_testing::{needs, skip};
 
@@ -51,11 +53,16 @@ fn programs() -> &'static Programs {
     })
 }
 
+/// Returns the program of a command.
+fn command<W: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = W>) -> Program {
+    Program::new(words, Inherited::of_this_process()).expect("no zero byte")
+}
+
 /// Whether processes may be traced here.
 fn may_trace() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
-        let program = Program::new("true", [""; 0]);
+        let program = command(["true"]);
         trace(&program, Arc::new(Witness::default()), &Handle::default(), Access::Call, &mut |_| {})
             .is_ok()
     })
@@ -112,46 +119,38 @@ impl Drop for Watchdog {
 }
 
 /// Runs a program to its end.
-fn run(program: &Program, witness: &Arc<Witness>, access: Access) -> Exit {
+fn run(program: &Program, witness: &Arc<Witness>, access: Access) -> ExitStatus {
     let handle = Arc::new(Handle::default());
     let _watchdog = Watchdog::new(&handle);
     witness.set_handle(&handle);
     let mut told = None;
     let memory = Arc::clone(witness) as Arc<dyn Memory>;
-    let exit = trace(program, memory, &handle, access, &mut |news| {
-        if let News::Ended(exit) = news {
+    let exit = trace(program, memory, &handle, access, &mut |event| {
+        if let Some(options::Event::Ended(exit)) = event {
             told = Some(exit);
         }
     });
     let exit = exit.expect("the program ran");
-    let began = !matches!(exit, Exit::NotRun(_));
-    assert_eq!(told, began.then_some(exit), "the end was told");
+    assert_eq!(told, Some(exit), "the end was told");
     witness.check();
     exit
 }
 
-/// A shell that becomes `path` with its output in a file.
+/// The words of a shell that becomes `path` with its output in a file.
 fn redirected(path: &Path, arguments: &[&str]) -> (Vec<String>, PathBuf) {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
     let file = programs().folder.path().join(format!("output-{number}"));
     let script = format!("exec \"$0\" \"$@\" >{} </dev/null", file.display());
-    let mut all = vec!["-c".into(), script, path.display().to_string()];
+    let mut all = vec!["sh".into(), "-c".into(), script, path.display().to_string()];
     all.extend(arguments.iter().map(ToString::to_string));
     (all, file)
 }
 
 /// How a program ends and what it prints, without a tracer.
-fn alone(path: &Path, arguments: &[&str]) -> (Exit, String) {
-    use std::os::unix::process::ExitStatusExt;
-    let (arguments, file) = redirected(path, arguments);
-    let status = Command::new("sh").args(arguments).status().expect("the program ran");
-    let exit = match status.code() {
-        Some(code) => Exit::Code(code),
-        None => {
-            Exit::Signal { number: status.signal().expect("killed"), core: status.core_dumped() }
-        }
-    };
+fn alone(path: &Path, arguments: &[&str]) -> (ExitStatus, String) {
+    let (words, file) = redirected(path, arguments);
+    let exit = Command::new("sh").args(&words[1..]).status().expect("the program ran");
     (exit, fs::read_to_string(file).expect("its output"))
 }
 
@@ -161,9 +160,9 @@ fn traced(
     arguments: &[&str],
     witness: &Arc<Witness>,
     access: Access,
-) -> (Exit, String) {
-    let (arguments, file) = redirected(path, arguments);
-    let exit = run(&Program::new("sh", arguments), witness, access);
+) -> (ExitStatus, String) {
+    let (words, file) = redirected(path, arguments);
+    let exit = run(&command(words), witness, access);
     (exit, fs::read_to_string(file).expect("its output"))
 }
 

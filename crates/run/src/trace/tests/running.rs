@@ -61,14 +61,19 @@ fn met_when(
     let printed = fs::read_to_string(file).expect("its output");
     match followed {
         None => Met::Late,
-        Some(Ok(())) => {
+        Some(Ok(_)) => {
             witness.check();
             Met::Caught(code, printed)
         }
-        Some(Err(NotFollowed::Refused(why))) if why.contains("has ended") => Met::Late,
-        Some(Err(NotFollowed::Refused(why))) => Met::Refused(code, printed, why),
-        Some(Err(NotFollowed::Failed(error))) => panic!("{arguments:?}: {error}"),
+        Some(Err(RunError::Refused(why))) if why.0.contains("has ended") => Met::Late,
+        Some(Err(RunError::Refused(why))) => Met::Refused(code, printed, why.0),
+        Some(Err(error)) => panic!("{arguments:?}: {error}"),
     }
+}
+
+/// Returns what a shell tells of it.
+fn status(exit: ExitStatus) -> i32 {
+    exit.code().unwrap_or_else(|| 128 + exit.signal().expect("killed"))
 }
 
 /// The states that a program can be in, with what it prints and how it ends alone.
@@ -78,7 +83,7 @@ fn blocking(
     // Stopped by a signal, it would have to be continued from outside.
     BLOCKING.into_iter().filter(|(how, _)| *how != "stopped").map(move |(how, calls)| {
         let (exit, printed) = alone(path, &["blocked", how, "200"]);
-        (how, calls, (exit.status(), printed))
+        (how, calls, (status(exit), printed))
     })
 }
 
@@ -132,7 +137,7 @@ fn programs_do_not_notice_when_they_are_caught() {
                 }
                 Met::Refused(_, _, why) => panic!("{program}, {micros}: {why}"),
             };
-            assert_eq!((code, &said), (exit.status(), &printed), "{program}, {micros}");
+            assert_eq!((code, &said), (status(exit), &printed), "{program}, {micros}");
         }
     }
     assert!(caught > PLAIN.len() / 2 && attachments > 0, "{caught} caught, {attachments}");

@@ -1,19 +1,32 @@
-//! The process that the shell started: announces what is about to happen, asks for confirmation,
-//! starts the manager, and shows its messages.
+//! `zfold attach`: processes that run already, under a limit.
+//!
+//! ```text
+//!   shell -- zfold attach (front) --socket pair-- zfold manage-attached --traces-- processes
+//!               |  which processes  ->               |  holds what of their memory lies
+//!               |  <- the limit is kept, remarks     |  compressed
+//!            status                                  +- ends when the last of them has
+//! ```
+//!
+//! - A1: the front, which is here, looks at all processes and asks, before the manager does
+//!   anything. A process that is another than the one that was looked at is refused.
+//! - A2: the manager has a session of its own and is ended by no signal but SIGKILL: neither the
+//!   end of the front or of its terminal nor a signal to their group ends it, for the processes
+//!   would end with it.
+//! - A3: it holds none of the files that the front was started with.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::os::unix::net::UnixStream;
 use std::process::{ExitCode, Stdio};
 
-use zfold_run::{Refused, Running, access, may_trace, remedy};
+use zfold_run::{Refused, Running, access, may_trace};
 
-use super::asked::{names, plan};
+use super::channel::{ToFront, ToManager, messages};
+use super::denied;
+use super::failure::failed;
+use super::front::{manager_command, start_manager};
+use super::plan::RunPlan;
 use crate::args::AttachArgs;
-use crate::run::channel::{ToFront, ToManager, messages};
-use crate::run::denied;
-use crate::run::front::{manager_command, start_manager, tell_unmanaged};
-use crate::run::plan::RunPlan;
 use crate::shared::exit::{Failure, remark};
 use crate::shared::size::format_size;
 
@@ -27,11 +40,20 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     if asks && !is_answered_yes() {
         return Err(Failure::new("nothing was changed: answer yes, or give --yes, to go on"));
     }
-    let cannot = |error: io::Error| {
-        Failure::new(format!("cannot start a manager: {error}{}", remedy(&error)))
-    };
-    let socket = start(&running).map_err(cannot)?;
+    let socket = start(&running).map_err(|error| failed("start a manager", &error))?;
     follow(messages(socket), args.wait)
+}
+
+/// Returns how processes are to be managed, for front and manager; they are the run's program.
+pub(super) fn plan(args: &AttachArgs, running: &[Running]) -> Result<RunPlan, Failure> {
+    RunPlan::new(&args.as_run(names(running).into()))
+}
+
+/// Returns what processes are called.
+fn names(running: &[Running]) -> String {
+    let names: Vec<_> =
+        running.iter().map(|one| format!("{} ({})", one.program, one.pid)).collect();
+    names.join(", ")
 }
 
 /// Returns the processes that are meant, each once.
@@ -79,7 +101,6 @@ fn start(running: &[Running]) -> io::Result<UnixStream> {
 fn follow(heard: impl Iterator<Item = ToFront>, waits: bool) -> Result<ExitCode, Failure> {
     for message in heard {
         match message {
-            ToFront::Unmanaged(process) => tell_unmanaged(&process),
             ToFront::Remark(line) => remark(&line),
             ToFront::Started if waits => {}
             ToFront::Started | ToFront::Done(_) => return Ok(ExitCode::SUCCESS),

@@ -24,7 +24,7 @@ fn gcc_compiles_sqlite() {
 fn make_builds_a_project() {
     needs!(ready(&["make", "cc"]));
     check(|dir| {
-        sources::c_project(dir, sized(6, 40), sized(30, 200));
+        sources::c_project(dir, sized(6, 40));
         let line = ["sh", "-c", "make --silent -j2 && ./project"];
         Job { files: vec!["project"], needs_half: true, ..Job::new(&line) }
     });

@@ -78,7 +78,6 @@ pub(crate) struct Outcome {
     printed: Vec<u8>,
     complaint: String,
     files: Vec<Vec<u8>>,
-    wall: Duration,
     needs_half: bool,
     least: u64,
     kept: bool,
@@ -164,9 +163,7 @@ impl Scratch {
             }
             std::thread::sleep(INTERVAL);
         };
-        let outcome = self.outcome(&job, status, began.elapsed(), tree.0.seen());
-        outcome.tell(limit);
-        outcome
+        self.outcome(&job, status, tree.0.seen())
     }
 
     fn command(&self, limit: Option<u64>, job: &Job) -> Command {
@@ -186,7 +183,7 @@ impl Scratch {
         command
     }
 
-    fn outcome(&self, job: &Job, status: ExitStatus, wall: Duration, seen: Seen) -> Outcome {
+    fn outcome(&self, job: &Job, status: ExitStatus, seen: Seen) -> Outcome {
         let read = |name| fs::read(self.dir.path().join(name)).expect("a file");
         let complaint = String::from_utf8_lossy(&read("stderr")).into_owned();
         let files = job.files.iter().map(|name| {
@@ -198,7 +195,7 @@ impl Scratch {
         let report = report.map(|text| serde_json::from_slice(&text).expect("JSON"));
         let printed = if job.talks { Vec::new() } else { read("stdout") };
         let Job { needs_half, least, kept, .. } = *job;
-        Outcome { status, printed, complaint, files, wall, needs_half, least, kept, seen, report }
+        Outcome { status, printed, complaint, files, needs_half, least, kept, seen, report }
     }
 }
 
@@ -216,25 +213,6 @@ fn tell_above(managed_bytes: u64, limit: u64, over: u64) {
 }
 
 impl Outcome {
-    /// Prints what was measured.
-    fn tell(&self, limit: Option<u64>) {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let limit = limit.map_or("alone".to_owned(), |limit| format!("at {:.1} MiB", mib(limit)));
-        let seen = &self.seen;
-        let report = self.report.as_ref().map_or(String::new(), Value::to_string);
-        println!(
-            "{} {limit}: {:.2} s, resident {:.1} MiB managed, {:.1} MiB not, {:.1} MiB in all, \
-             {} processes, {} samples {report}",
-            this_test(),
-            self.wall.as_secs_f64(),
-            mib(seen.managed_bytes),
-            mib(seen.unmanaged_bytes),
-            mib(seen.total_bytes),
-            seen.processes,
-            seen.samples,
-        );
-    }
-
     /// Checks that nobody can see a difference.
     fn assert_same(&self, expected: &Self) {
         let said = &self.complaint;

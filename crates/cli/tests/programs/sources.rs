@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
+use crate::needs::workload;
+
 /// A package whose only use here is that SQLite's source, in one file, is in it.
 const MANIFEST: &str = r#"
 [package]
@@ -54,52 +56,17 @@ fn fetch() -> Result<PathBuf, String> {
     source.is_file().then_some(source).ok_or_else(|| "no sqlite3.c in libsqlite3-sys".to_owned())
 }
 
-/// Writes a project of `files` C files, and a `Makefile` that makes `./project` of them; this
-/// prints a number that all files have a part in.
-pub(crate) fn c_project(dir: &Path, files: usize, functions: usize) {
-    let name = |file| format!("part{file:02}");
-    for file in 0..files {
-        let mut text = String::from("#include <stdio.h>\n#include <stdlib.h>\n\n");
-        for function in 0..functions {
-            let (a, b) = (file * 31 + function * 7 + 3, function % 13 + 5);
-            let _ = write!(
-                text,
-                "static unsigned f{function}(unsigned x) {{\n\
-                     unsigned table[{b}], i, s = {a};\n\
-                     for (i = 0; i < {b}; i++) table[i] = x * (i + {a}) ^ (x >> i % 7);\n\
-                     for (i = 0; i < x % 97; i++)\n\
-                         switch ((s ^ i) % 5) {{\n\
-                         case 0: s += table[i % {b}]; break;\n\
-                         case 1: s = s * 33 + i; break;\n\
-                         case 2: s ^= s >> 3; table[i % {b}] += s; break;\n\
-                         case 3: s -= x / (i + 1); break;\n\
-                         default: s = s << 5 | s >> 27;\n\
-                         }}\n\
-                     return s;\n\
-                 }}\n\n"
-            );
-        }
-        let _ = writeln!(text, "unsigned {}(unsigned x) {{", name(file));
-        for function in 0..functions {
-            let _ = writeln!(text, "    x = f{function}(x);");
-        }
-        text.push_str("    return x;\n}\n");
-        write(dir, &format!("{}.c", name(file)), &text);
-    }
-    let mut main = String::from("#include <stdio.h>\n");
-    for file in 0..files {
-        let _ = writeln!(main, "unsigned {}(unsigned);", name(file));
-    }
-    main.push_str("int main(void) {\n    unsigned x = 1;\n");
-    for file in 0..files {
-        let _ = writeln!(main, "    x = {}(x);", name(file));
-    }
-    main.push_str("    printf(\"%u\\n\", x);\n}\n");
-    write(dir, "main.c", &main);
-    let objects: Vec<_> = (0..files).map(|file| format!("{}.o", name(file))).collect();
-    let makefile =
-        format!("CFLAGS = -O2\nproject: main.o {}\n\t$(CC) -o $@ $^\n", objects.join(" "));
+/// Writes a `Makefile` that makes `./project` of so many large objects.
+pub(crate) fn c_project(dir: &Path, objects: usize) {
+    let objects: Vec<_> = (0..objects).map(|object| format!("part{object:02}.o")).collect();
+    let source = workload("space.c");
+    let makefile = format!(
+        "project: main.o {}\n\t$(CC) -pthread -o $@ $^\n\
+         part%.o:\n\t$(CC) -O2 -w -Dmain=part$* -c -o $@ {source}\n",
+        objects.join(" ")
+    );
     write(dir, "Makefile", &makefile);
+    write(dir, "main.c", "#include <stdio.h>\nint main(void) { puts(\"made\"); }\n");
 }
 
 /// Writes a Rust crate without dependencies, of `modules` modules, to `crate.rs`.

@@ -1,7 +1,7 @@
 //! Programs that check their own memory; they tell by their exit status.
 
 use crate::job::{Job, check, check_at};
-use crate::needs::{python, ready, sized, text, workload};
+use crate::needs::{python, ready, sized, text};
 
 /// The limit of programs that have a size of their own.
 const LIMIT_BYTES: u64 = 16 << 20;
@@ -25,16 +25,6 @@ fn stress_ng(dir: &str, line: &str) -> Job {
 fn stress(line: &str) {
     if ready(&["stress-ng"]) {
         check_at(LIMIT_BYTES, |dir| stress_ng(text(dir), line));
-    }
-}
-
-#[test]
-fn stress_ng_verifies_by_single_methods() {
-    for method in ["flip", "galpat-0", "inc-nybble", "rand-set", "rowhammer", "walk-1d", "zero-one"]
-    {
-        println!("{method}");
-        let operations = sized(2000, 100_000);
-        stress(&format!("--vm 1 --vm-bytes 32M --vm-method {method} --vm-ops {operations}"));
     }
 }
 
@@ -67,16 +57,6 @@ fn memtester_tests_memory() {
     }
 }
 
-/// It goes over all of its memory hundreds of times, which takes minutes under a limit.
-#[test]
-fn redis_tests_memory() {
-    if ready(&["redis-server"]) {
-        let limit = sized(LIMIT_BYTES, 5 << 20);
-        let line = ["redis-server", "--test-memory", "6"];
-        check_at(limit, |_| Job { talks: true, ..Job::new(&line) });
-    }
-}
-
 /// The tests of Python's own types, and of its threads.
 #[test]
 fn python_tests_itself() {
@@ -97,12 +77,4 @@ fn python_tests_itself() {
     let parts = sized(short, long.as_slice());
     let line = [&[text(&python), "-m", "test", "-q"], parts].concat();
     check_at(LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&line) });
-}
-
-/// A database in memory by way of Python.
-#[test]
-fn python_checks_a_database() {
-    let Some(python) = python("sqlite3") else { return };
-    let (program, rows) = (workload("database.py"), sized("30000", "150000"));
-    check(|_| Job::new(&[text(&python), &program, rows]));
 }

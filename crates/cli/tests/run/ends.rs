@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{command, needs};
+use crate::common::needs;
 use crate::runs::{Run, can_manage, is_running, output, text, wait_for_end};
 
 #[test]
@@ -95,17 +95,4 @@ fn a_lock_is_released_with_the_program_and_not_with_its_descendants() {
     let told = text(&shell.output().expect("sh runs").stdout);
     let daemon = told.trim().parse().expect("only a number");
     kill_process(Pid::from_raw(daemon).expect("a process"), Signal::KILL).expect("it runs");
-}
-
-#[test]
-fn a_run_in_a_run_is_refused_or_works() {
-    needs!(can_manage());
-    let zfold = env!("CARGO_BIN_EXE_zfold");
-    let line = ["run", "--limit", "64MiB", "--", zfold, "run", "--limit", "64MiB", "--"];
-    let inner = command(&line).args(["sh", "-c", "exit 8"]).output().expect("it starts");
-    let said = text(&inner.stderr);
-    match inner.status.code() {
-        Some(8) => assert_eq!(said, ""),
-        other => assert!(other == Some(125) && said.lines().count() == 1, "{other:?}: {said}"),
-    }
 }

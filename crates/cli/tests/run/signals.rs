@@ -9,51 +9,6 @@ use zfold_testing::skip::has_program;
 use crate::common::needs;
 use crate::runs::{Run, can_manage};
 
-/// Waits for signals and tells each, until USR2 comes.
-const TELLS: &str = "\
-for signal in HUP INT QUIT TERM USR1; do trap \"echo $signal\" $signal; done
-trap 'echo end; exit 5' USR2
-echo ready
-while :; do read line; done";
-
-#[test]
-fn a_signal_to_the_front_reaches_the_program() {
-    needs!(can_manage());
-    let mut run = Run::start(TELLS);
-    assert_eq!(run.line(), "ready");
-    let signals = [
-        (Signal::TERM, "TERM"),
-        (Signal::HUP, "HUP"),
-        (Signal::INT, "INT"),
-        (Signal::QUIT, "QUIT"),
-        (Signal::USR1, "USR1"),
-        (Signal::TERM, "TERM"),
-    ];
-    for (signal, told) in signals {
-        run.tell(signal);
-        assert_eq!(run.line(), told);
-    }
-    run.tell(Signal::USR2);
-    assert_eq!(run.line(), "end");
-    let (status, said) = run.end();
-    assert_eq!((status.code(), &*said), (Some(5), ""));
-}
-
-#[test]
-fn a_signal_to_the_group_reaches_the_program_once() {
-    needs!(can_manage());
-    let mut run = Run::start(TELLS);
-    assert_eq!(run.line(), "ready");
-    for (signal, told) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
-        run.tell_group(signal);
-        assert_eq!(run.line(), told);
-    }
-    // Signals are passed on in order, so a second of the above would come before this one.
-    run.tell(Signal::USR2);
-    assert_eq!(run.line(), "end");
-    assert_eq!(run.end().0.code(), Some(5));
-}
-
 /// Has a handler for each signal that can be caught and tells which it got, until it gets TERM.
 const ALL: &str = "
 import signal

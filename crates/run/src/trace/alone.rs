@@ -6,70 +6,50 @@
 //! filter and the lack of rights that every helper has (helper/H5); otherwise it is ended.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-
-use super::channel::AT;
+use super::channel::{AT, Channel};
 use super::events::gone;
 use super::steps::{Descriptor, Step};
 use crate::sys::arch::LOOP;
 use crate::sys::proc::Status;
 use crate::sys::{ptrace, remote};
 
-/// A helper that answers later is given up, and how often its stops are looked for until then.
+/// A helper that answers later is given up.
 const LATE: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(2);
 
 /// Has it make its calls; returns their results.
 ///
 /// # Errors
 /// It was killed, or is frozen: there may be another one later. Or it cannot be a helper.
 pub(super) fn make(
-    pid: i32,
-    socket: &OwnedFd,
+    channel: &mut Channel,
     steps: &[Step],
     descriptor: &Descriptor<'_>,
 ) -> io::Result<Vec<i64>> {
-    let results = exchange(pid, socket, steps, descriptor).map_err(|_| gone())?;
+    let mut results = vec![0; steps.len()];
+    exchange(channel, steps, descriptor, &mut results).map_err(|_| gone())?;
     steps.iter().zip(results).map(|(step, result)| step.checked(result)).collect()
 }
 
 fn exchange(
-    pid: i32,
-    socket: &OwnedFd,
+    channel: &mut Channel,
     steps: &[Step],
     descriptor: &Descriptor<'_>,
-) -> io::Result<Vec<i64>> {
-    let calls = steps.iter().map(|step| &step.call);
-    let words = calls.flat_map(|call| [call.number].into_iter().chain(call.args));
-    let message: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
-    set_socket_timeout(socket, Timeout::Recv, Some(LOOK))?;
-    send(socket, &message, SendFlags::NOSIGNAL)?;
+    results: &mut [i64],
+) -> io::Result<()> {
+    let calls: Vec<_> = steps.iter().map(|step| step.call).collect();
+    let (pid, began) = (channel.pid, Instant::now());
+    channel.send(&calls)?;
     // Behind the calls, one of which receives it.
-    descriptor.send(socket)?;
-    let mut bytes = vec![0; steps.len() * size_of::<i64>()];
-    let began = Instant::now();
-    loop {
-        match recv(socket, &mut *bytes, RecvFlags::empty()) {
-            Ok((got, _)) if got == bytes.len() => break,
-            Ok(_) => return Err(gone()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) if began.elapsed() < LATE => {
-                // A signal that cannot be blocked has stopped it.
-                match ptrace::wait_now(pid)? {
-                    Some(event) if event.is_end() => return Err(gone()),
-                    Some(_) => ptrace::cont(pid, 0)?,
-                    None => {}
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let (words, _) = bytes.as_chunks::<8>();
-    Ok(words.iter().map(|word| i64::from_ne_bytes(*word)).collect())
+    descriptor.send(&channel.socket)?;
+    channel.receive(results, || match ptrace::wait_now(pid)? {
+        _ if began.elapsed() >= LATE => Err(gone()),
+        Some(event) if event.is_end() => Err(gone()),
+        // A signal that cannot be blocked has stopped it.
+        Some(_) => ptrace::cont(pid, 0),
+        None => Ok(()),
+    })
 }
 
 /// Checks that it is what every helper is: under so many filters, without rights, in its loop.

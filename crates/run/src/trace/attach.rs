@@ -110,36 +110,36 @@ impl Tracer<'_> {
         space: SpaceId,
         at: At,
     ) -> (io::Result<Attached>, io::Result<Event>) {
-        if let Err(error) = process::descriptors_left(SPARE) {
-            return (Err(error), Err(gone()));
-        }
+        self.try_helper(tid, space, at).unwrap_or_else(|error| (Err(error), Err(gone())))
+    }
+
+    /// Does that; an error means that nothing was done to the thread.
+    #[expect(clippy::type_complexity, reason = "two results, as above")]
+    fn try_helper(
+        &mut self,
+        tid: i32,
+        space: SpaceId,
+        at: At,
+    ) -> io::Result<(io::Result<Attached>, io::Result<Event>)> {
+        process::descriptors_left(SPARE)?;
         if proc::begins_pid_namespace(tid) {
             let reason = "it has made a PID namespace, in which a helper would be process 1";
-            return (Err(io::Error::other(reason)), Err(gone()));
+            return Err(io::Error::other(reason));
         }
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
-        let descriptor = match self.memory.descriptor(space) {
-            Ok(descriptor) => descriptor,
-            Err(error) => return (Err(error), Err(gone())),
-        };
-        let unfiltered = match suspend_filters(tid, filtered) {
-            Ok(unfiltered) => unfiltered,
-            Err(error) => return (Err(error), Err(gone())),
-        };
+        let descriptor = self.memory.descriptor(space)?;
+        let unfiltered = suspend_filters(tid, filtered)?;
         if at == At::Stop {
             self.soften(tid, 0);
         }
         let descriptor = descriptor.map_or(Descriptor::Open(&self.access), Descriptor::Given);
-        let mut injection = match Injection::begin(tid, at, None, &mut self.queue) {
-            Ok(injection) => injection,
-            Err(error) => {
-                if unfiltered {
-                    // A thread that has ended needs none.
-                    let _ = ptrace::set_options(tid, ptrace::FOLLOW);
-                }
-                return (Err(error), Err(gone()));
+        let begun = Injection::begin(tid, at, None, &mut self.queue);
+        let mut injection = begun.inspect_err(|_| {
+            if unfiltered {
+                // A thread that has ended needs none.
+                let _ = ptrace::set_options(tid, ptrace::FOLLOW);
             }
-        };
+        })?;
         let process = process::process_of(tid);
         let ended = match self.spaces.get_mut(space) {
             Some(known) => known.ended.extract_if(.., |helper| helper.parent == process).collect(),
@@ -169,7 +169,7 @@ impl Tracer<'_> {
             self.filtered(tid, space);
             attached
         });
-        (made, stop)
+        Ok((made, stop))
     }
 
     /// All threads of a space, one of which is `tid`, run under the filter.

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::alone;
-use super::channel::{AT, CALLS, because};
+use super::channel::{AT, CALLS, Channel, because};
 use super::events::{Queue, next};
 use super::inject::{At, Injection};
 use super::steps::{self, Descriptor, Step};
@@ -23,7 +23,7 @@ use zfold_uffd::Uffd;
 
 /// What a born helper has.
 pub(super) struct Born {
-    pub socket: OwnedFd,
+    pub channel: Channel,
     /// If it has opened one.
     pub uffd: Option<Uffd>,
     /// Its stagings for memory of other protections.
@@ -36,7 +36,7 @@ pub(super) struct Birth<'a> {
     injection: Injection<'a>,
     pid: i32,
     /// The manager's end of its socket; the other is its number 0.
-    socket: OwnedFd,
+    channel: Channel,
 }
 
 impl<'a> Birth<'a> {
@@ -54,7 +54,7 @@ impl<'a> Birth<'a> {
         let pair = [libc::AF_UNIX as u64, kind, 0, CALLS as u64, 0, 0];
         injection.one("socketpair in the helper", libc::SYS_socketpair, pair)?;
         let socket = because("taking the helper's socket", take(pid, 1))?;
-        Ok(Self { injection, pid, socket })
+        Ok(Self { injection, pid, channel: Channel::new(pid, socket)? })
     }
 
     /// Makes the steps to its loop, where it is from then on; its own memory ends at `end`. In one
@@ -72,7 +72,7 @@ impl<'a> Birth<'a> {
         let (steps, stagings) = steps::all(end, descriptor);
         let results = match alone {
             None => {
-                descriptor.send(&self.socket)?;
+                descriptor.send(&self.channel.socket)?;
                 let results = self.make(&steps)?;
                 // From here on the program's filters apply, too.
                 ptrace::set_options(pid, ptrace::FOLLOW)?;
@@ -82,7 +82,7 @@ impl<'a> Birth<'a> {
             Some(filters) => {
                 steps.iter().try_for_each(|step| step.prepare(&self.injection))?;
                 self.injection.become_code(AT, CALLS)?;
-                let results = alone::make(pid, &self.socket, &steps, descriptor)?;
+                let results = alone::make(&mut self.channel, &steps, descriptor)?;
                 alone::check(pid, filters + 1)?;
                 results
             }
@@ -94,7 +94,7 @@ impl<'a> Birth<'a> {
         let made = |index: usize| results[stagings.start + index] == 0;
         let others = steps::others(end).enumerate();
         let others = others.filter(|&(index, _)| made(index)).map(|(_, other)| other).collect();
-        Ok(Born { socket: self.socket, uffd, others })
+        Ok(Born { channel: self.channel, uffd, others })
     }
 
     /// Makes steps one by one, and compares each at its entry; returns their results.

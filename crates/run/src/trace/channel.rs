@@ -70,8 +70,8 @@ pub(super) fn checked(what: &str, result: i64) -> io::Result<i64> {
 /// The manager's end of the helper's socket.
 #[derive(Debug)]
 pub(super) struct Channel {
-    socket: OwnedFd,
-    pid: i32,
+    pub(super) socket: OwnedFd,
+    pub(super) pid: i32,
     buffer: Vec<u8>,
     /// Its memory may not be accessed, because its program forbids that: the helper passes it
     /// through the socket.
@@ -100,7 +100,7 @@ fn plain(number: libc::c_long, args: [u64; 6]) -> Call {
 impl Inside for Channel {
     fn call(&mut self, calls: &[Call], results: &mut [i64]) -> io::Result<()> {
         self.send(calls)?;
-        self.receive(&mut results[..calls.len()])
+        self.receive(&mut results[..calls.len()], late(self.pid))
     }
 
     fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
@@ -115,8 +115,8 @@ impl Inside for Channel {
         let mut from = from;
         for part in into.chunks_mut(AT_ONCE) {
             self.send(&[plain(libc::SYS_write, [0, from as u64, part.len() as u64, 0, 0, 0])])?;
-            self.receive_bytes(part)?;
-            self.receive(&mut [0])?;
+            self.receive_bytes(part, late(self.pid))?;
+            self.receive(&mut [0], late(self.pid))?;
             from += part.len();
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Inside for Channel {
         for part in bytes.chunks(AT_ONCE) {
             self.send(&[plain(libc::SYS_read, [0, to as u64, part.len() as u64, 0, 0, 0])])?;
             send(&self.socket, part, SendFlags::NOSIGNAL)?;
-            self.receive(&mut [0])?;
+            self.receive(&mut [0], late(self.pid))?;
             to += part.len();
         }
         Ok(())
@@ -146,6 +146,19 @@ impl Inside for Channel {
 fn own_ticks(pid: i32) -> u64 {
     const USER_TIME: usize = 11;
     proc::stat(pid, USER_TIME).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
+
+/// Returns what fails when a helper is late.
+fn late(pid: i32) -> impl FnMut() -> io::Result<()> {
+    let (began, mut before) = (Instant::now(), None);
+    move || {
+        let burnt = own_ticks(pid);
+        let before = *before.get_or_insert(burnt);
+        if burnt >= before + BURNT || began.elapsed() >= LATE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the helper is late"));
+        }
+        Ok(())
+    }
 }
 
 fn is_refused(error: &io::Error) -> bool {
@@ -163,7 +176,7 @@ impl Channel {
         Ok(Self { socket, pid, buffer: Vec::new(), by_socket: false })
     }
 
-    fn send(&mut self, calls: &[Call]) -> io::Result<()> {
+    pub(super) fn send(&mut self, calls: &[Call]) -> io::Result<()> {
         assert!(calls.len() <= Call::AT_ONCE, "more calls than go at once");
         self.buffer.clear();
         for call in calls {
@@ -177,10 +190,15 @@ impl Channel {
         Ok(())
     }
 
-    fn receive(&mut self, results: &mut [i64]) -> io::Result<()> {
+    /// Receives so many results. `idle` is called now and then while there are none.
+    pub(super) fn receive(
+        &mut self,
+        results: &mut [i64],
+        idle: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut bytes = std::mem::take(&mut self.buffer);
         bytes.resize(results.len() * 8, 0);
-        let received = self.receive_bytes(&mut bytes);
+        let received = self.receive_bytes(&mut bytes, idle);
         for (result, bytes) in results.iter_mut().zip(bytes.chunks_exact(8)) {
             *result = i64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
         }
@@ -189,19 +207,15 @@ impl Channel {
     }
 
     /// Receives a message of this length.
-    fn receive_bytes(&self, into: &mut [u8]) -> io::Result<()> {
-        let began = Instant::now();
-        let mut before = None;
+    fn receive_bytes(
+        &self,
+        into: &mut [u8],
+        mut idle: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         loop {
             match recv(&self.socket, &mut *into, RecvFlags::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => {
-                    let burnt = own_ticks(self.pid);
-                    let before = *before.get_or_insert(burnt);
-                    if burnt >= before + BURNT || began.elapsed() >= LATE {
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, "the helper is late"));
-                    }
-                }
+                Err(rustix::io::Errno::AGAIN) => idle()?,
                 Err(error) => return Err(error.into()),
                 Ok((got, _)) if got == into.len() => return Ok(()),
                 Ok(_) => {

@@ -32,7 +32,7 @@
 use std::io;
 
 use super::birth::{Birth, Born};
-use super::channel::{ARGUMENTS, AT, CODE_LEN, Channel, DATA_END, OTHERS, STAGING, checked};
+use super::channel::{ARGUMENTS, AT, CODE_LEN, DATA_END, OTHERS, STAGING, checked};
 use super::events::Queue;
 use super::inject::Injection;
 use super::steps::{Descriptor, filter_at};
@@ -163,7 +163,7 @@ fn start(
 ) -> io::Result<Attached> {
     // It is in the namespace of its maker.
     let birth = Birth::begin(pid, GADGET, injection.queue())?;
-    let Born { socket, uffd, others } = birth.finish(end, &descriptor, alone)?;
+    let Born { channel, uffd, others } = birth.finish(end, &descriptor, alone)?;
     if let Some(growth) = filter {
         injection.put(ARGUMENTS, &filter_at(ARGUMENTS, &seccomp::program(growth)))?;
         install(injection)?;
@@ -171,7 +171,7 @@ fn start(
     Ok(Attached {
         uffd,
         number: Call::UFFD,
-        inside: Box::new(Channel::new(pid, socket)?),
+        inside: Box::new(channel),
         helper: inside,
         helper_here: pid,
         pid,

@@ -114,7 +114,6 @@ impl Tracer<'_> {
     }
 
     /// Does that; an error means that nothing was done to the thread.
-    #[expect(clippy::type_complexity, reason = "two results, as above")]
     fn try_helper(
         &mut self,
         tid: i32,

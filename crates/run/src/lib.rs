@@ -93,10 +93,10 @@ pub use figures::{Figures, LIMIT_MIN, Touched};
 pub use self::{
     auto::GroupLimit,
     control::{Control, State},
-    manage::{RunError, manage},
+    manage::manage,
     options::{
-        Estimate, Event, Kind, Report, RunOptions, Staying, Subject, UNMANAGED_MAX, Unmanaged,
-        page_size,
+        Estimate, Event, Kind, Report, RunError, RunOptions, Staying, Subject, UNMANAGED_MAX,
+        Unmanaged, page_size,
     },
     permission::{Access, Denied, access, may_follow_forks, may_see_accesses, may_trace},
     running::{Refused, Running},

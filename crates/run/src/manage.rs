@@ -1,6 +1,5 @@
 //! A run from its start to its end, and why it may not get there.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,11 +9,10 @@ use zfold_store::{Store, StoreOptions};
 
 use crate::control::Control;
 use crate::engine::{self, Engine, EngineOptions};
-use crate::options::{Event, Report, RunOptions, Subject};
+use crate::options::{Event, Report, RunError, RunOptions, Subject};
 use crate::permission::Access;
-use crate::running::Refused;
 use crate::sys;
-use crate::sys::process::{Program, remedy};
+use crate::sys::process::Program;
 use crate::sys::urgency::may_be_urgent;
 use crate::trace::{Handle, begin};
 
@@ -85,47 +83,4 @@ fn start(
     };
     let memory = Engine::start(memory, Arc::clone(handle) as _)?;
     Ok(Arc::new(memory))
-}
-
-/// Says what failed and what to do about it, also where the system has only a word for it.
-fn said(error: &io::Error) -> String {
-    let is_bare = error.raw_os_error().is_some();
-    let what = if is_bare { "the system refuses what a run needs: " } else { "" };
-    format!("{what}{error}{}", remedy(error))
-}
-
-/// Why a run did not go to its end.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// There is no such program, or it cannot be executed.
-    #[error("{0}")]
-    NotRun(io::Error),
-    /// The system refuses what a run needs, such as tracing, or the program was ended, because
-    /// something that it needs could not be served.
-    #[error("{0}")]
-    Failed(String),
-    /// Processes that ran already are not under a limit and go on as before.
-    #[error("{0}")]
-    Refused(Refused),
-}
-
-impl From<io::Error> for RunError {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(said(&error))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_system_refuses_is_a_sentence_with_a_remedy() {
-        let few = said(&io::Error::from_raw_os_error(libc::EAGAIN));
-        let begins = few.starts_with("the system refuses what a run needs: ");
-        assert!(begins && few.ends_with("(ulimit -u)"), "{few}");
-        let told = said(&io::Error::other("cannot reserve the slot table"));
-        assert_eq!(told, "cannot reserve the slot table");
-    }
 }

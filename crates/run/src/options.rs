@@ -1,6 +1,7 @@
 //! What a run is asked for, and what it ends with.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use zfold_pool::{PageSize, Pool};
 use zfold_store::StoreOptions;
 
 use crate::figures::{Figures, Touched};
-use crate::running::Running;
+use crate::running::{Refused, Running};
 use crate::sys::inherited::Inherited;
+use crate::sys::process::remedy;
 use zfold_uffd::page::page_len;
 
 /// Returns the page size of a run, and so of its pool: the system's.
@@ -190,4 +192,47 @@ pub struct Report {
     pub fault_quantiles: Quantiles,
     /// What other limits would have done, if this one did not change.
     pub estimate: Estimate,
+}
+
+/// Says what failed and what to do about it, also where the system has only a word for it.
+fn said(error: &io::Error) -> String {
+    let is_bare = error.raw_os_error().is_some();
+    let what = if is_bare { "the system refuses what a run needs: " } else { "" };
+    format!("{what}{error}{}", remedy(error))
+}
+
+/// Why a run did not go to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no such program, or it cannot be executed.
+    #[error("{0}")]
+    NotRun(io::Error),
+    /// The system refuses what a run needs, such as tracing, or the program was ended, because
+    /// something that it needs could not be served.
+    #[error("{0}")]
+    Failed(String),
+    /// Processes that ran already are not under a limit and go on as before.
+    #[error("{0}")]
+    Refused(Refused),
+}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(said(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_a_sentence_with_a_remedy() {
+        let few = said(&io::Error::from_raw_os_error(libc::EAGAIN));
+        let begins = few.starts_with("the system refuses what a run needs: ");
+        assert!(begins && few.ends_with("(ulimit -u)"), "{few}");
+        let told = said(&io::Error::other("cannot reserve the slot table"));
+        assert_eq!(told, "cannot reserve the slot table");
+    }
 }

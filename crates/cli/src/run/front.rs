@@ -22,7 +22,7 @@ use super::end::End;
 use super::failure::failed;
 use super::passed::{catch, is_harmful};
 use super::plan::RunPlan;
-use super::{release_streams, report};
+use super::{report, streams};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
 
@@ -69,7 +69,7 @@ pub(super) fn supervise(
         .map_err(|error| failed("handle signals", &error))?;
     files.close();
     // Without /dev/null they stay; then a reader waits a little longer than it must.
-    let _ = release_streams();
+    let _ = streams::release();
     match follow(plan, file, socket, &ended)? {
         Some(end) => {
             if plan.report.is_some() {

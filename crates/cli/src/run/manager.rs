@@ -32,7 +32,7 @@ use super::failure::{FAILED, cannot_start, failed, of_a_run};
 use super::outbox::Outbox;
 use super::plan::RunPlan;
 use super::report::{self, Summary};
-use super::{attach, denied, passed, release_streams, steer};
+use super::{attach, denied, passed, steer, streams};
 use crate::args::{AttachArgs, RunArgs};
 use crate::shared::exit::Failure;
 use crate::shared::far::FarReport;
@@ -337,7 +337,7 @@ fn stays(staying: &Staying) -> String {
 fn release(files: Files) {
     files.close();
     // Without /dev/null they stay; then a reader waits a little longer than it must.
-    if release_streams().is_ok() {
+    if streams::release().is_ok() {
         let _ = dup2_stderr(stdout());
     }
 }

@@ -38,11 +38,10 @@ mod passed;
 mod plan;
 mod report;
 mod steer;
+mod streams;
 
-use std::io;
 use std::process::{Command, ExitCode};
 
-use rustix::stdio::{dup2_stdin, dup2_stdout};
 use zfold_run::{Files, Inherited, access, may_trace};
 
 use crate::args::RunArgs;
@@ -77,12 +76,4 @@ fn start(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
         Err(denied) => Err(Failure::new(denied::why(&denied))),
     }
-}
-
-/// Lets go of the standard input and output.
-fn release_streams() -> io::Result<()> {
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    Ok(())
 }

@@ -19,7 +19,8 @@ use rustix::process::{
 use super::inherited::Inherited;
 use super::proc::{self, Status};
 
-/// A program as exec wants it. Descriptors and what else exec keeps are those of the calling thread.
+/// A program as exec wants it. Descriptors and what else exec keeps are those of the calling
+/// thread.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// Name or path and its arguments; a name without a slash is searched for as a shell does.

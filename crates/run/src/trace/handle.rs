@@ -1,37 +1,17 @@
 //! The tracer as others see it: requests for it, and the signal that makes it look. The lock of the
 //! requests is a leaf: nobody waits, or takes another lock, while holding it.
 
-use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::Tracer;
-use super::asks::Asks;
+use super::{Handle, Requests, Tracer};
 use crate::link::{SpaceId, Ticket, Tracing};
 use crate::sys::process;
 
-/// What is done at the next opportunity.
-type Request = Box<dyn FnOnce(&mut Tracer<'_>) + Send>;
-
-/// Requests that the tracer has not taken yet.
-#[derive(Default)]
-pub(super) struct Requests {
-    waiting: Vec<Request>,
-    /// The spaces that are to be attached.
-    asks: Asks,
-    pub(super) bell: Option<OwnedFd>,
-}
-
-/// The tracer as others see it; made before it starts.
-#[derive(Default)]
-pub(crate) struct Handle {
-    requests: Mutex<Requests>,
-}
-
 impl Handle {
-    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Requests> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Requests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -46,7 +26,7 @@ impl Handle {
         }
     }
 
-    fn take(&self) -> Vec<Request> {
+    fn take(&self) -> Vec<Box<dyn FnOnce(&mut Tracer<'_>) + Send>> {
         let mut requests = self.lock();
         if !requests.waiting.is_empty() {
             requests.asks.taken(Instant::now());

@@ -23,8 +23,8 @@
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
 //!   two such calls would not show their order.
 //! - T6: while a space is to stand still, each of its threads was asked to stop since it last
-//!   stopped: the kernel forgets a request at each stop. If it stops for no other reason, it is held
-//!   until the space may move again.
+//!   stopped: the kernel forgets a request at each stop. If it stops for no other reason, it is
+//!   held until the space may move again.
 //! - T7: a program whose space should be attached from the beginning is attached at its exec,
 //!   before its first instruction: it cannot exceed a small limit while it is being asked to stop.
 //! - T8: every process that has an attached space runs under the filter, which is installed on all
@@ -66,27 +66,42 @@ mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::link::{Memory, Request, SpaceId, Ticket};
-use crate::manage::RunError;
-use crate::options;
+use crate::options::{self, RunError};
 use crate::permission::Access;
 use crate::sys::pids::Pids;
 use crate::sys::process::{self, Waiting};
 use crate::sys::ptrace::{self, Event};
 
+use asks::Asks;
 pub use channel::AT as HELPER_AT;
 use events::Queue;
-pub(crate) use handle::Handle;
 use helper::Helper;
 use inject::At;
 use task::{Spaces, Task, Waits};
 
 /// Gets what happens; `None`: the memory side knows more of what cannot be managed, and why.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(Option<options::Event>);
+
+/// The tracer as others see it; made before it starts.
+#[derive(Default)]
+pub(crate) struct Handle {
+    requests: Mutex<Requests>,
+}
+
+/// Requests that the tracer has not taken yet.
+#[derive(Default)]
+struct Requests {
+    waiting: Vec<Box<dyn FnOnce(&mut Tracer<'_>) + Send>>,
+    /// The spaces that are to be attached.
+    asks: Asks,
+    bell: Option<OwnedFd>,
+}
 
 struct Tracer<'a> {
     memory: Arc<dyn Memory>,

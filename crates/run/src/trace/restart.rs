@@ -90,8 +90,8 @@ pub(super) fn take(
     Ok(Some(number))
 }
 
-/// Starts the call of this number again in a parked thread, whose registers are those before it; returns the stop
-/// in which the thread is then, inside that call or still before it.
+/// Starts the call of this number again in a parked thread, whose registers are those before it;
+/// returns the stop in which the thread is then, inside that call or still before it.
 ///
 /// # Errors
 /// The thread is gone.

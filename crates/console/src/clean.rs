@@ -121,7 +121,7 @@ mod tests {
         only_in("print!", &[]);
         only_in("println!", &[]);
         // Questions to clap, and whether it is a terminal.
-        only_in("stderr()", &[("lab/main.rs", 1), ("main.rs", 1), ("run/attach/front.rs", 1)]);
+        only_in("stderr()", &[("lab/main.rs", 1), ("main.rs", 1), ("run/attach.rs", 1)]);
         // The lab: a pipe to itself. Others ask for the terminal; the view draws cells.
         only_in(
             "stdout()",

@@ -85,7 +85,8 @@ fn a_limit_of_processes_that_is_too_low_is_named() {
         let said = text(&output.stderr);
         needs!(!said.contains("prlimit: not found"), "no prlimit");
         let named = said.lines().count() == 1 && said.contains("(ulimit -u)");
-        let ran = output.status.success() && said.is_empty();
+        // It runs with the manager's last thread, and may have no helper then.
+        let ran = output.status.success() && (said.is_empty() || named);
         let refused = output.status.code() == Some(125) && named;
         assert!(ran || refused, "{most}: {}: {said}", output.status);
         assert!(most > 2 || refused, "{most}: {said}");

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::{Handle, Requests, Tracer};
+use super::{Asked, Handle, Requests, Tracer};
 use crate::link::{SpaceId, Ticket, Tracing};
 use crate::sys::process;
 
@@ -26,7 +26,7 @@ impl Handle {
         }
     }
 
-    fn take(&self) -> Vec<Box<dyn FnOnce(&mut Tracer<'_>) + Send>> {
+    fn take(&self) -> Vec<Asked> {
         let mut requests = self.lock();
         if !requests.waiting.is_empty() {
             requests.asks.taken(Instant::now());

@@ -94,10 +94,13 @@ pub(crate) struct Handle {
     requests: Mutex<Requests>,
 }
 
+/// What is done at the next opportunity.
+type Asked = Box<dyn FnOnce(&mut Tracer<'_>) + Send>;
+
 /// Requests that the tracer has not taken yet.
 #[derive(Default)]
 struct Requests {
-    waiting: Vec<Box<dyn FnOnce(&mut Tracer<'_>) + Send>>,
+    waiting: Vec<Asked>,
     /// The spaces that are to be attached.
     asks: Asks,
     bell: Option<OwnedFd>,

@@ -97,7 +97,7 @@ figures! {
         [state(WORK).row("  p50")];
     gauge fault_p99_ns: Nanoseconds, "99 % of the faults took at most this",
         [state(WORK).row("  p99")];
-    counter prefetched_total: Count, "pages brought in along with a neighbour, or on request",
+    counter prefetched_total: Count, "pages brought in along with a neighbour",
         [report(FAULTS)];
     counter first_touch_pages_total: Count, "pages of first touches, neighbours included",
         [];

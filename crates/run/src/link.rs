@@ -45,8 +45,6 @@ pub(crate) struct Ending<'a> {
 pub(crate) enum Request {
     /// madvise(PAGEOUT): the pages should leave now.
     PageOut { range: Range<usize> },
-    /// madvise(WILLNEED): pages that left the range should come back. The thread never waits.
-    WillNeed { range: Range<usize> },
     /// The range is about to become read-only or inaccessible, after which no page can leave it:
     /// its pages leave before, if there is not enough room for them.
     Protect { range: Range<usize> },

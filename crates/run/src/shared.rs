@@ -23,13 +23,12 @@
 //!   that meets a change waits for the watcher, which tries it again after a while: nothing reports
 //!   that a change is over.
 //! - B4: the tracer waits for nobody. It takes 3, 4, and the lock of a core if that is free, and
-//!   answers no fault. What it asks for may take long: pages leave by the evictor, what is needed
-//!   comes by the prefetcher, which may wait for a disk, and the watcher does all else.
+//!   answers no fault. What it asks for may take long: pages leave by the evictor, and the watcher
+//!   does all else.
 //! - B5: the evictor waits for the helper under the lock of a core: the helper then makes calls
 //!   that touch only its own pages. When these make shared pages the space's own, it waits without
 //!   that lock. If a user stops a helper, the tracer continues it.
-//! - B6: any other thread waits for the lock of a core, or, the evictor and the prefetcher, for a
-//!   moment. So every chain ends at the tracer or at the helper. In a space that is lost (its
+//! - B6: any other thread waits for the lock of a core, or, the evictor, for a moment. So every chain ends at the tracer or at the helper. In a space that is lost (its
 //!   helper died), which is dead, no thread waits for anything.
 
 use std::collections::VecDeque;
@@ -45,7 +44,7 @@ use crate::cold::Cold;
 use crate::core::ranges::{PageNo, Pages};
 use crate::figures::Counters;
 use crate::link::{Ticket, Tracing};
-use crate::spaces::asked::{Needed, PageOut, Pending, Task, Work};
+use crate::spaces::asked::{PageOut, Pending, Task, Work};
 use crate::spaces::books::Books;
 use crate::spaces::budget::Budget;
 use crate::spaces::kinds::Kinds;
@@ -82,10 +81,6 @@ pub(crate) struct Shared {
     pub retries: Mutex<Vec<Pending>>,
     /// Requests to the watcher.
     pub work: Mutex<VecDeque<Work>>,
-    /// Calls the prefetcher.
-    pub prefetcher: Signal,
-    /// Pages that programs say they will need.
-    pub needed: Mutex<VecDeque<Needed>>,
     /// Ends the search for untraced processes.
     pub strangers: Signal,
     /// Wakes one of the compressing helper threads.

@@ -194,11 +194,6 @@ impl Past {
         ROUNDS[usize::from(self.heat().min(HEAT_MAX))]
     }
 
-    /// Rounds for which a page is spared that the program says it will need: more than any other
-    /// page, so that none of a range leaves for the rest of it, and the most with which a search
-    /// ends (P1).
-    pub const NEEDED: u8 = 2 * ROUNDS[ROUNDS.len() - 1] - 1;
-
     /// Returns whether the page, which is there, has just come (P2).
     fn is_fresh(self, now: Era) -> bool {
         now.since(self.at()) <= if self.is_new() { SETTLING } else { FRESH }
@@ -476,7 +471,7 @@ mod tests {
     fn a_search_ends_whatever_is_spared() {
         // Only what lies behind the hand is seen in the first round.
         for first in [0, 1] {
-            let mut left = Past::NEEDED;
+            let mut left = ROUNDS[ROUNDS.len() - 1];
             let past = Past::first(era(0));
             let found = (first..Haste::ROUNDS).find(|&round| {
                 let passed = Haste::after(round).pass(left, past, era(0));

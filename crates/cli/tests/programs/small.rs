@@ -60,18 +60,6 @@ programs! {
         check_kept, "reaper.c", ["48", sized("200", "2000")];
 }
 
-/// Only by asking for it: no page of it is touched until it is back.
-#[test]
-fn what_a_program_will_need_comes_back() {
-    needs!(ready(&["cc"]));
-    let compiled = compile("needed.c");
-    let line = [text(&compiled.program)];
-    let report = check_at(32 << 20, |_| Job { kept: true, ..Job::new(&line) });
-    // All of it, and hardly anything else: the rest is touched out of order.
-    let prefetched = report["prefetched"].as_u64().expect("a number");
-    assert!((3072..3572).contains(&prefetched), "{report}");
-}
-
 /// One thread, and several with their children, map, move, protect, discard, page out and fork.
 #[test]
 fn address_spaces_that_change_at_random() {

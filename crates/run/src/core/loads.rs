@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::vec::Drain;
 
-use super::pages::{Key, SlotNo};
-use super::ranges::{PageNo, Pages};
+use super::pages::Key;
+use super::ranges::PageNo;
 use zfold_uffd::page::{PAGE_LEN_MIN, pages_in};
 
 /// Bytes of the largest load.
@@ -53,18 +53,6 @@ impl Loads {
         let same = |at| self.pages().get(at).is_some_and(|&(page, key)| is_same(page, key));
         Runs { loads: *self, same: std::array::from_fn(same), from: 0 }
     }
-}
-
-/// Pages that are needed and away.
-#[derive(Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and none is allocated")]
-pub(crate) enum Away {
-    /// None of those that were looked at.
-    None,
-    /// Neighbours that are in the swap cache, the first one in this slot, the others in the next.
-    Cached(Pages, SlotNo),
-    /// Pages that are in the store.
-    Stored(Loads),
 }
 
 /// See [`Loads::runs`].

@@ -107,8 +107,6 @@ enum Op {
     Load(PageNo),
     /// One of these threads goes on.
     Loaded(usize),
-    /// The prefetcher looks for pages of a range that are away.
-    Need(PageNo, usize),
     /// There is no room for so many copies.
     Drop(usize),
     Read,
@@ -136,7 +134,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (1..6_usize).prop_map(Op::Evict),
         4 => (0..6_usize).prop_map(Op::Begin),
         4 => (0..6_usize).prop_map(Op::Store),
-        3 => (0..PAGES, len).prop_map(|(at, len)| Op::Need(at, len)),
         1 => (1..6_usize).prop_map(Op::Drop),
         4 => Just(Op::Read),
         2 => Just(Op::Zap),
@@ -419,7 +416,6 @@ impl World {
             Op::Store(nth) => self.store(nth),
             Op::Load(page) => self.load(page),
             Op::Loaded(nth) => self.loaded(nth),
-            Op::Need(at, len) => self.need(range(at, len)),
             Op::Drop(most) => self.drop_copies(most),
             Op::Read => self.read(),
             Op::Zap => self.zap(),

@@ -20,8 +20,7 @@ use zfold_store::Store;
 
 use crate::cold::Cold;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
-use crate::faults::ends;
-use crate::faults::{prefetcher, readers};
+use crate::faults::{ends, readers};
 use crate::figures::Counters;
 use crate::limit::forks;
 use crate::limit::requests::{fetch, set_access};
@@ -95,13 +94,11 @@ impl Engine {
             pending: Mutex::default(),
             retries: Mutex::default(),
             page_outs: Mutex::default(),
-            needed: Mutex::default(),
             work: Mutex::default(),
             whole: options.whole,
             kinds: Mutex::default(),
             evictor: Signal::default(),
             watcher: Signal::default(),
-            prefetcher: Signal::default(),
             strangers: Signal::default(),
             compressors: Signal::default(),
             window: options.window,
@@ -121,8 +118,6 @@ impl Engine {
             let (shared, seen) = (Arc::clone(&engine.shared), Arc::clone(&engine.seen));
             engine.spawn("seen", move || seen.run(&shared))?;
         }
-        let shared = Arc::clone(&engine.shared);
-        engine.spawn("prefetcher", move || prefetcher::run(&shared))?;
         let_go::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
@@ -350,10 +345,6 @@ impl Memory for Engine {
                 self.shared.evictor.call();
                 return false;
             }
-            Request::WillNeed { range } => {
-                prefetcher::ask(&self.shared, &managed, pages_of(range));
-                true
-            }
             Request::Fetch { address } => return !fetch(&self.shared, *address, ticket),
             Request::Opened => {
                 lock(&managed.asked_for).remove(&ticket.thread);
@@ -441,8 +432,8 @@ impl Drop for Engine {
             self.gone(space.id);
         }
         self.shared.books.polls.stop();
-        let Shared { evictor, watcher, prefetcher, strangers, compressors, .. } = &*self.shared;
-        [evictor, watcher, prefetcher, strangers, compressors].into_iter().for_each(Signal::stop);
+        let Shared { evictor, watcher, strangers, compressors, .. } = &*self.shared;
+        [evictor, watcher, strangers, compressors].into_iter().for_each(Signal::stop);
         self.seen.signal.stop();
         for thread in self.threads.drain(..) {
             // The thread panicked: the tests see that, and there is nothing else to do.

@@ -315,83 +315,56 @@ fn bring_ahead(shared: &Shared, managed: &Managed, page: PageNo) {
         if loads.pages().is_empty() || managed.is_dead() {
             return;
         }
-        let ahead = Ahead { shared, access, of: Some(page) };
-        if ahead.load(managed, space, &loads).is_some() {
+        let is_done = load(shared, managed, space, &loads, |space, bytes| {
+            // Others may have taken the room since the load began.
+            let has_room = loads.pages().len() <= shared.budget.room();
+            let Some(bytes) = bytes.filter(|_| has_room) else { return false };
+            let keeps = shared.cold.keeps(space.reach(page));
+            space.still(&loads).all(|Range { start, end }| {
+                let bytes = &bytes[start * page_len()..end * page_len()];
+                fill_ahead(shared, access, space, loads.pages()[start].0, bytes, keeps)
+            })
+        });
+        if !is_done {
             return;
         }
         shared.call_evictor_if_high();
     }
 }
 
-/// Brings in pages for which no thread waits.
-pub(super) struct Ahead<'a> {
-    pub shared: &'a Shared,
-    pub access: &'a Access,
-    /// The last fault of their sequence. `None`: the program has asked for them, and the hand
-    /// spares them.
-    pub of: Option<PageNo>,
-}
-
-impl Ahead<'_> {
-    /// Loads pages and fills in those that are still missing, as [`fill`](Self::fill) does; none if
-    /// others have taken the room since the load began.
-    pub(super) fn load(
-        &self,
-        managed: &Managed,
-        space: Held<'_>,
-        loads: &Loads,
-    ) -> Option<Refused> {
-        load(self.shared, managed, space, loads, |space, bytes| {
-            let Some(bytes) = bytes else { return Some(Refused::Gone) };
-            if loads.pages().len() > self.shared.budget.room() {
-                return Some(Refused::Again);
-            }
-            space.still(loads).find_map(|Range { start, end }| {
-                let bytes = &bytes[start * page_len()..end * page_len()];
-                self.fill(space, loads.pages()[start].0, bytes)
-            })
-        })
-    }
-
-    /// Fills in neighbours that are away; returns why not all, unless only some of them cannot be
-    /// filled in.
-    pub(super) fn fill(
-        &self,
-        space: &mut Held<'_>,
-        mut first: PageNo,
-        mut bytes: &[u8],
-    ) -> Option<Refused> {
-        // Now, when others have left: while the pages were read, room for copies may have come.
-        let keeps = self.shared.cold.keeps(self.of.map_or(0, |page| space.reach(page)));
-        let mut most = bytes.len() / page_len();
-        while !bytes.is_empty() {
-            let len = bytes.len().min(most * page_len());
-            let (mut done, refused) = self.access.copy(first, &bytes[..len]);
-            if done > 0 {
-                let pages = first..first + done;
-                space.settled();
-                space.brought(&pages, keeps);
-                if self.of.is_none() {
-                    space.spare(&pages);
-                }
-                self.shared.counters.prefetched_total.add(done as u64);
-            }
-            match refused {
-                // A closed range may be several mappings, and the kernel fills in one at a time.
-                Some(Refused::Elsewhere) if done == 0 && most > 1 => most = 1,
-                Some(Refused::Exists) if done == 0 => {
-                    space.found(first);
-                    done = 1;
-                }
-                Some(Refused::Elsewhere) if done == 0 => done = 1,
-                None | Some(Refused::Elsewhere | Refused::Exists) => {}
-                Some(_) => return refused,
-            }
-            first += done;
-            bytes = &bytes[done * page_len()..];
+/// Fills in neighbours that are away; returns whether more can be, though some of these cannot.
+fn fill_ahead(
+    shared: &Shared,
+    access: &Access,
+    space: &mut Held<'_>,
+    mut first: PageNo,
+    mut bytes: &[u8],
+    keeps: bool,
+) -> bool {
+    let mut most = bytes.len() / page_len();
+    while !bytes.is_empty() {
+        let len = bytes.len().min(most * page_len());
+        let (mut done, refused) = access.copy(first, &bytes[..len]);
+        if done > 0 {
+            space.settled();
+            space.brought(&(first..first + done), keeps);
+            shared.counters.prefetched_total.add(done as u64);
         }
-        None
+        match refused {
+            // A closed range may be several mappings, and the kernel fills in one at a time.
+            Some(Refused::Elsewhere) if done == 0 && most > 1 => most = 1,
+            Some(Refused::Exists) if done == 0 => {
+                space.found(first);
+                done = 1;
+            }
+            Some(Refused::Elsewhere) if done == 0 => done = 1,
+            None | Some(Refused::Elsewhere | Refused::Exists) => {}
+            Some(_) => return false,
+        }
+        first += done;
+        bytes = &bytes[done * page_len()..];
     }
+    true
 }
 
 /// Brings in a page even if there is no room; returns once it is present, or may never be.

@@ -2,10 +2,9 @@
 //!
 //! `readers` wait for messages, `messages` reads them into the core of their space, and `answer`
 //! brings pages from the swap cache or the store. `ends` brings in the pages that the kernel
-//! touches when a thread ends, and `prefetcher` those that a program says it will need.
+//! touches when a thread ends.
 
 pub(crate) mod answer;
 pub(crate) mod ends;
 pub(crate) mod messages;
-pub(crate) mod prefetcher;
 pub(crate) mod readers;

@@ -81,7 +81,6 @@ fn requested(shared: &Arc<Shared>, managed: &Arc<Managed>, request: Request, thr
         Request::Fork { number_at: Some(at) } => bring_in(shared, managed, page_of(at)),
         Request::Fork { number_at: None } => {}
         Request::PageOut { .. }
-        | Request::WillNeed { .. }
         | Request::Protect { .. }
         | Request::Fetch { .. }
         | Request::Opened => unreachable!("others do these"),

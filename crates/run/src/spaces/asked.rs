@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::ranges::{PageNo, Pages};
-use crate::link::{Attached, Request, SpaceId, Ticket};
+use crate::link::{Attached, Request, Ticket};
 use crate::spaces::mailbox::Fault;
 use crate::spaces::managed::Managed;
 
@@ -21,18 +21,6 @@ pub(crate) struct PageOut {
     /// The mappings there are closed.
     pub closed: bool,
     pub ticket: Ticket,
-}
-
-/// Pages that a program says it will need. No thread waits for them.
-pub(crate) struct Needed {
-    /// By its number: what keeps the access of a space that is gone would make its end wait.
-    pub space: SpaceId,
-    /// The pages that are still to be tried.
-    pub pages: Pages,
-    /// How many of these may still come, or be spared if they are there.
-    pub left: usize,
-    /// How often in a row that was refused.
-    pub refused: u32,
 }
 
 /// Work for the watcher, in a space; the thread of `ticket` is held until it is done.

@@ -97,10 +97,7 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
             test(AT_LEAST, growth.mapping_bytes, 1, 0),
             ALLOW,
         ],
-        libc::SYS_madvise => {
-            let advice = [libc::MADV_PAGEOUT, libc::MADV_WILLNEED, WIPE_ON_FORK, GUARD_INSTALL];
-            any_of(argument(2), advice)
-        }
+        libc::SYS_madvise => any_of(argument(2), [libc::MADV_PAGEOUT, WIPE_ON_FORK, GUARD_INSTALL]),
         libc::SYS_process_madvise => any_of(argument(3), [GUARD_INSTALL]),
         libc::SYS_ioctl => {
             let mut code = one_of(argument(1), [WATCH, MOVE], ALLOW);
@@ -390,7 +387,6 @@ mod tests {
             (libc::SYS_clone3, [0; 3]),
             (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_UNTRACED) as u64, 0, 0]),
             (libc::SYS_madvise, [0, 0, libc::MADV_PAGEOUT as u64]),
-            (libc::SYS_madvise, [0, 0, libc::MADV_WILLNEED as u64]),
             (libc::SYS_ioctl, [5, u64::from(WATCH), 0]),
             (libc::SYS_ioctl, [5, u64::from(MOVE), 0]),
             (libc::SYS_mprotect, [0, 1 << 20, libc::PROT_NONE as u64]),

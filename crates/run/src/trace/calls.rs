@@ -6,7 +6,6 @@
 //! | fork | a child that is reported too late has no pages |
 //! | mprotect, large | memory that cannot be written to cannot leave |
 //! | madvise(PAGEOUT) | the kernel would page out to its swap; zfold's pages are to leave |
-//! | madvise(WILLNEED) | the kernel would read from its swap; zfold's pages are to come back |
 //! | madvise(WIPEONFORK) | the child would see the pages that left |
 //! | madvise(GUARD_INSTALL) | it drops pages without a message |
 //! | ioctl(UFFDIO_REGISTER) | a range has one descriptor |
@@ -116,7 +115,6 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
         libc::SYS_mprotect => covered(arg(0), arg(1)).map(|range| Request::Protect { range }),
         libc::SYS_madvise => covered(arg(0), arg(1)).map(|range| match args[2] as i32 {
             libc::MADV_PAGEOUT => Request::PageOut { range },
-            libc::MADV_WILLNEED => Request::WillNeed { range },
             // The filter stops no other advice than these, WIPEONFORK and GUARD_INSTALL.
             _ => Request::Open { range },
         }),
@@ -210,10 +208,6 @@ mod tests {
             meaning(libc::SYS_madvise, [page, page + 1, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
             Meaning::Before(Request::PageOut { range: len..3 * len })
         );
-        assert_eq!(
-            meaning(libc::SYS_madvise, [page, 1, libc::MADV_WILLNEED as u64, 0, 0, 0]),
-            Meaning::Before(Request::WillNeed { range: len..2 * len })
-        );
     }
 
     #[test]
@@ -222,7 +216,6 @@ mod tests {
         for refused in [
             meaning(libc::SYS_madvise, [page, 0, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
             meaning(libc::SYS_madvise, [page + 1, 9, libc::MADV_PAGEOUT as u64, 0, 0, 0]),
-            meaning(libc::SYS_madvise, [page, 0, libc::MADV_WILLNEED as u64, 0, 0, 0]),
             meaning(libc::SYS_mremap, [page + 1, page, 2 * page, 1, 0, 0]),
             meaning(libc::SYS_mremap, [page, page, u64::MAX, 1, 0, 0]),
             meaning(libc::SYS_mmap, [0, u64::MAX, 3, 0x22, 0, 0]),

@@ -308,11 +308,11 @@ mod tests {
         for kind in resting.chain(Watched::MARKED) {
             for count in 0..=COUNT_MAX {
                 let watched = Watched { kind, count };
-                assert!(watched.rounds() > Past::NEEDED);
+                assert!(watched.rounds() >= WATCHED);
                 assert_eq!(Watched::from_rounds(watched.rounds()), Some(watched));
             }
         }
-        assert!((0..=Past::NEEDED).all(|rounds| Watched::from_rounds(rounds).is_none()), "P4");
+        assert!((0..WATCHED).all(|rounds| Watched::from_rounds(rounds).is_none()), "P4");
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_search_ends_whatever_is_touched() {
-        for rounds in Past::NEEDED + 1..=u8::MAX {
+        for rounds in WATCHED..=u8::MAX {
             let (mut telling, mut left) = (Telling::default(), rounds);
             let mut each = (0..Haste::ROUNDS).map(Haste::after);
             let leaves = each.any(|haste| match Watched::from_rounds(left) {

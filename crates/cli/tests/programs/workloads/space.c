@@ -246,13 +246,6 @@ static void page_out(struct arena *a)
 	madvise(a->at + from * PAGE, len * PAGE, MADV_PAGEOUT);
 }
 
-static void need(struct arena *a)
-{
-	size_t from, len;
-	part(a, &from, &len);
-	madvise(a->at + from * PAGE, len * PAGE, MADV_WILLNEED);
-}
-
 static void wipe(struct arena *a)
 {
 	size_t from, len;
@@ -455,7 +448,7 @@ static void work(struct arena *a, double until)
 {
 	static void (*const changes[])(struct arena *) = {
 		map,  map,	unmap,	 touch,	   touch, touch, touch, touch,	  touch, touch,	 protect,
-		move, move,	move,	 discard,  give_free, page_out, need, by_kernel, by_kernel, lock, wipe, thread, heap,
+		move, move,	move,	 discard,  give_free, page_out, by_kernel, by_kernel, lock, wipe, thread, heap,
 	};
 	while (now() < until && !failed) {
 		for (int i = 0; i < 20; i++) {

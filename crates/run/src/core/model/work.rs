@@ -1,8 +1,8 @@
 //! What threads do with pages between two times that they have the lock.
 
-use super::super::loads::{Away, Loads};
+use super::super::loads::Loads;
 use super::super::pages::{Page, SlotNo};
-use super::super::ranges::{PageNo, Pages};
+use super::super::ranges::PageNo;
 use super::super::space::Answer;
 use super::{Mapped, PAGES, World};
 
@@ -78,30 +78,6 @@ impl World {
             }
         }
         self.release();
-    }
-
-    /// The prefetcher brings in what is in the swap cache, and begins to load what is in the store.
-    pub(super) fn need(&mut self, mut pages: Pages) {
-        let mut left = PAGES / 2;
-        while !pages.is_empty() && left > 0 {
-            match self.space.needed(&mut pages, &mut left, 4) {
-                Away::None => {}
-                Away::Cached(..) if self.refuses() => return,
-                Away::Cached(run, slot) => {
-                    for (at, slot) in run.clone().zip(slot..) {
-                        let (content, owner) = self.cache[&slot];
-                        assert_eq!(owner, at);
-                        self.bring(at, content);
-                    }
-                    self.space.settled();
-                    self.space.brought(&run, true);
-                    self.space.spare(&run);
-                    self.release();
-                }
-                // No thread waits for any of them.
-                Away::Stored(loads) => return self.begin_load(PageNo::MAX, loads),
-            }
-        }
     }
 
     /// A page that is there and registered is marked.

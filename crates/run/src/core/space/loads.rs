@@ -1,16 +1,10 @@
-//! Loads from the store, of pages for which a thread waits, of pages ahead of these, and of pages
-//! that the program says it will need (S8).
+//! Loads from the store, of pages for which a thread waits, and of pages ahead of these (S8).
 
 use std::vec::Drain;
 
-use zfold_uffd::policy::Past;
-
-use super::{PageNo, Pages, SlotNo, Space};
-use crate::core::loads::{Away, Loads, Runs};
+use super::{PageNo, Pages, Space};
+use crate::core::loads::{Loads, Runs};
 use crate::core::pages::{Key, Page};
-
-/// Most pages that one search for needed pages looks at.
-const LOOKED_MAX: usize = 512;
 
 impl Space {
     /// Begins a load of pages that are in the store now; returns its number.
@@ -62,56 +56,6 @@ impl Space {
             loads.reverse();
         }
         loads
-    }
-
-    /// Looks at pages that the program says it will need until it has found some that are away, at
-    /// most `max`; spares those that are there. Takes those that it has looked at off `pages`, and
-    /// their number off `left`; nothing is left if either is empty then.
-    ///
-    /// # Cost
-    /// At most about 100 microseconds.
-    pub(crate) fn needed(&mut self, pages: &mut Pages, left: &mut usize, max: usize) -> Away {
-        let mut loads = Loads::default();
-        let mut cached: Option<(Pages, SlotNo)> = None;
-        for _ in 0..LOOKED_MAX.min(*left) {
-            let Some((page, state)) = self.table.known(pages).next() else {
-                pages.start = pages.end;
-                break;
-            };
-            match (state, &mut cached) {
-                (Page::Stored(key), None) if loads.pages().len() < max && !loads.is_full() => {
-                    loads.push(page, key);
-                }
-                (Page::Cached(slot), None) if loads.pages().is_empty() => {
-                    cached = Some((page..page + 1, slot));
-                }
-                (Page::Cached(slot), Some((run, first)))
-                    if run.len() < max
-                        && run.end == page
-                        && slot == first.wrapping_add(run.len() as SlotNo) =>
-                {
-                    run.end += 1;
-                }
-                (Page::Stored(_) | Page::Cached(_), _) | (_, Some(_)) => break,
-                (_, None) => self.spare(&(page..page + 1)),
-            }
-            pages.start = page + 1;
-            *left -= 1;
-        }
-        match cached {
-            Some((run, slot)) => Away::Cached(run, slot),
-            None if loads.pages().is_empty() => Away::None,
-            None => Away::Stored(loads),
-        }
-    }
-
-    /// Has the hand spare those of these pages that are there.
-    pub(crate) fn spare(&mut self, pages: &Pages) {
-        for page in pages.clone() {
-            if matches!(self.table.get(page), Page::Resident { .. }) {
-                self.table.set(page, Page::Resident { age: Past::NEEDED });
-            }
-        }
     }
 
     /// Records that pages which were loaded ahead are filled in; otherwise like [`Space::filled`].

@@ -1,9 +1,8 @@
 //! Which pages a fault gets besides the one that it asks for.
 
-use zfold_uffd::policy::{Clock, Haste, Past};
+use zfold_uffd::policy::{Clock, Haste};
 
 use super::*;
-use crate::core::loads::Away;
 
 /// A space of which the pages from 100 to 200 are closed and in these states.
 fn space(states: impl Fn(PageNo) -> Page) -> Space {
@@ -196,55 +195,4 @@ fn a_page_that_comes_back_soon_is_spared() {
     assert!(space.page(300) == Page::Resident { age: 64 } && age < 64, "it was hot");
     assert_eq!(space.page(100), Page::Resident { age: 0 });
     assert!(space.fork(|_| ()).page(300) == space.page(300));
-}
-
-#[test]
-fn what_is_needed_and_away_is_found_and_what_is_there_is_spared() {
-    let mut space = space(|page| match page {
-        100..110 => Page::Resident { age: 0 },
-        110..120 => Page::Absent,
-        120..130 | 135..160 => Page::Stored(page as Key),
-        130..135 => Space::FIXED,
-        // Two batches.
-        160..180 => Page::Cached(page as SlotNo + if page < 170 { 0 } else { 1000 }),
-        _ => Page::Resident { age: 40 },
-    });
-    let (mut pages, mut left) = (90..190, 1000);
-    let mut next = |most| (space.needed(&mut pages, &mut left, most), pages.start, left);
-    let loads = |pages: &mut dyn Iterator<Item = PageNo>| {
-        let mut loads = Loads::default();
-        pages.for_each(|page| loads.push(page, page as Key));
-        Away::Stored(loads)
-    };
-    assert_eq!(next(2), (loads(&mut (120..122)), 122, 988), "there is room for no more");
-    let stored: Vec<_> = (122..130).chain(135..160).collect();
-    for (number, part) in stored.chunks(loads_max()).enumerate() {
-        // The gap is passed together with what is before it.
-        let end = if part.ends_with(&[129]) { 135 } else { part[part.len() - 1] + 1 };
-        let gap = if end < 135 { 0 } else { 5 };
-        let left = 988 - (number * loads_max() + part.len()) - gap;
-        assert_eq!(next(64), (loads(&mut part.iter().copied()), end, left));
-    }
-    assert_eq!(next(64), (Away::Cached(160..170, 160), 170, 940));
-    assert_eq!(next(4), (Away::Cached(170..174, 1170), 174, 936));
-    assert_eq!(next(64), (Away::Cached(174..180, 1174), 180, 930));
-    assert_eq!(next(64), (Away::None, 190, 920), "all was seen");
-    let age = |page| match space.page(page) {
-        Page::Resident { age } => age,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!([100, 109, 189, 190].map(age), [Past::NEEDED, Past::NEEDED, Past::NEEDED, 40]);
-}
-
-#[test]
-fn no_more_is_needed_than_may_be() {
-    let mut space =
-        space(|page| if page < 150 { Page::Resident { age: 0 } } else { Page::Stored(1) });
-    let (mut pages, mut left) = (0..PageNo::MAX, 52);
-    for part in [(150, 1), (151, 1)].chunks(loads_max()) {
-        let Away::Stored(loads) = space.needed(&mut pages, &mut left, 64) else { panic!("away") };
-        assert_eq!(loads.pages(), part);
-    }
-    assert_eq!((left, pages.start), (0, 152));
-    assert_eq!(space.needed(&mut pages, &mut left, 64), Away::None);
 }

@@ -11,7 +11,6 @@ mod fixed;
 mod forks;
 mod helpers;
 mod hot;
-mod needed;
 mod seen;
 mod staging;
 mod starving;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::figures::{Figures, Touched};
+use zfold_uffd::page::page_len;
 
 /// How long a page-out may take.
 const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
@@ -76,7 +77,8 @@ impl Control {
     /// # Cost
     /// Less than a microsecond.
     pub fn taken(&self) -> (u64, u64) {
-        self.0.taken()
+        let resident = self.0.shared.budget.resident() * page_len();
+        (resident as u64, self.0.store().held_bytes())
     }
 
     /// Changes the most memory that compressed pages may take, tables included.
@@ -108,13 +110,15 @@ impl Control {
 
     /// Ends all processes that are left, at once. The run ends as its program did.
     pub fn end_rest(&self) {
-        self.0.end_rest();
+        self.0.shared.tracing.end_rest();
     }
 
     /// Pages out all memory that can leave, down to `least` bytes, and returns how many bytes are
     /// resident then. Waits up to 30 s. Programs that use their memory meanwhile wait for it.
     pub fn page_out(&self, least: u64) -> u64 {
-        let before = self.0.limit();
+        let limit =
+            || (self.0.shared.budget.limit_alone() as u64).saturating_mul(page_len() as u64);
+        let before = limit();
         let began = Instant::now();
         self.0.set_limit(least);
         let (mut resident, mut evicted) = (u64::MAX, 0);
@@ -130,7 +134,7 @@ impl Control {
             }
         }
         // Unless it was set meanwhile.
-        if self.0.limit() == least {
+        if limit() == least {
             self.0.set_limit(before);
         }
         resident

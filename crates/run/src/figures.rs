@@ -99,10 +99,6 @@ figures! {
         [state(WORK).row("  p99")];
     counter prefetched_total: Count, "pages brought in along with a neighbour",
         [report(FAULTS)];
-    counter first_touch_pages_total: Count, "pages of first touches, neighbours included",
-        [];
-    counter spurious_faults_total: Count, "faults on pages that were there by then", [];
-    counter waits_for_room_total: Count, "faults that waited for room", [];
 
     counter evictions_total: Count, "pages that left a process",
         [report(WORK), state(WORK).row("evictions"), View::Rate];
@@ -111,15 +107,12 @@ figures! {
         [report(WORK), state(WORK).row("  kept copies")];
     counter zero_pages_total: Count, "pages of zeros, which were dropped", [];
     counter busy_pages_total: Count, "pages that could not be moved, and are tried again", [];
-    counter closed_pages_total: Count, "pages of memory that was open and was closed", [];
-    counter surveys_total: Count, "times that the mappings of a process were read", [];
     counter over_limit_total: Count, "times that usage was seen above the limit",
         [report(WORK), state(WORK).row("over_limit")];
 
     gauge spaces: Count, "address spaces", [state(WORK).row("address spaces")];
     gauge managed: Count, "address spaces that pages can leave", [state(WORK).row("  managed")];
     total processes_total: Count, "processes that came by fork or exec", [report(WORK)];
-    counter forks_total: Count, "children of fork that began with closed memory", [];
     counter managed_total: Count, "address spaces whose pages left", [report(WORK)];
     total unmanaged_total: Count, "processes that could not be managed",
         [report(WORK).row("unmanaged").named("unmanaged_total"), state(WORK).row("unmanaged")];

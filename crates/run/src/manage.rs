@@ -76,10 +76,9 @@ fn start(
     store.slots = engine::KEYS.min(slots);
     let store = Store::new(pool, &store).map_err(|error| RunError::Failed(error.to_string()))?;
     let memory = EngineOptions {
-        store: Some(Arc::new(store)),
         urgent: may_be_urgent(),
         whole,
-        ..EngineOptions::new(limit_bytes)
+        ..EngineOptions::new(limit_bytes, Arc::new(store))
     };
     let memory = Engine::start(memory, Arc::clone(handle) as _)?;
     Ok(Arc::new(memory))

@@ -104,11 +104,6 @@ impl Kind {
     pub fn counts(self) -> bool {
         matches!(self, Self::Locked | Self::Protected | Self::Open)
     }
-
-    /// Returns whether much of it is told.
-    pub(crate) fn is_told(self) -> bool {
-        self != Self::File
-    }
 }
 
 /// Much memory of a kind that cannot leave.

@@ -28,8 +28,9 @@
 //! - B5: the evictor waits for the helper under the lock of a core: the helper then makes calls
 //!   that touch only its own pages. When these make shared pages the space's own, it waits without
 //!   that lock. If a user stops a helper, the tracer continues it.
-//! - B6: any other thread waits for the lock of a core, or, the evictor, for a moment. So every chain ends at the tracer or at the helper. In a space that is lost (its
-//!   helper died), which is dead, no thread waits for anything.
+//! - B6: any other thread waits for the lock of a core, or, the evictor, for a moment. So every
+//!   chain ends at the tracer or at the helper. In a space that is lost (its helper died), which is
+//!   dead, no thread waits for anything.
 
 use std::collections::VecDeque;
 use std::io;

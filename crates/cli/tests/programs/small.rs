@@ -6,7 +6,7 @@ use zfold_testing::compiled::{self, Compiled};
 
 use crate::common::{needs, read_report};
 use crate::granted::Granted;
-use crate::job::{Job, check, check_at};
+use crate::job::{Job, check};
 use crate::needs::{ready, sized, text, workload};
 
 /// Compiles a program that lies beside these tests.

@@ -381,19 +381,16 @@ mod tests {
         let mut policy = Policy::new(u64::MAX);
         for (left, resident) in [(u64::MAX, u64::MAX), (0, u64::MAX), (u64::MAX, 0), (0, 0)] {
             for held in [0, u64::MAX] {
-                let (stalls, refaults, file_refaults) = (Some(f64::INFINITY), f64::NAN, f64::NAN);
-                let elapsed = Duration::MAX;
-                let stored = resident;
                 let wild = Measured {
                     left,
                     unwritten: left,
                     resident,
                     held,
-                    stored,
-                    stalls,
-                    refaults,
-                    file_refaults,
-                    elapsed,
+                    stored: resident,
+                    stalls: Some(f64::INFINITY),
+                    refaults: f64::NAN,
+                    file_refaults: f64::NAN,
+                    elapsed: Duration::MAX,
                 };
                 assert!(policy.follow(&wild) >= LIMIT_MIN);
                 assert!(policy.store_limit(&wild) >= held);

@@ -88,18 +88,15 @@ pub(crate) fn copy_bytes(store: &Store) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use zfold_pool::PoolOptions;
     use zfold_store::{CodecKind, StoreOptions};
     use zfold_testing::random::Random;
 
     use super::*;
-    use crate::options::page_size;
 
     #[test]
     fn a_copy_costs_no_more_when_others_are_given_up() {
-        let options = PoolOptions::default().with_page_size(page_size());
-        let pool = zfold_pool::create("copies", &options).unwrap();
-        let store = Store::new(pool, &StoreOptions::new(4096, CodecKind::Lz4.into())).unwrap();
+        let options = StoreOptions::new(4096, CodecKind::Lz4.into());
+        let store = crate::spaces::tests::store(&options);
         let mut random = Random::new(1);
         for key in 0..4096 {
             store.store(key, &random.half_noise(page_len())).unwrap();

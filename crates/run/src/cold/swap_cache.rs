@@ -296,42 +296,31 @@ mod tests {
     }
 
     #[test]
-    fn slots_find_their_page_until_the_batch_retires() {
+    fn slots_find_their_page_until_their_batch_retires_in_any_order() {
         let mut cache = SwapCache { next: NUMBERS - 2, ..SwapCache::default() };
         let batches: Vec<_> = (1..=4).map(|fill| push(&mut cache, fill, 3)).collect();
         assert_eq!(cache.pages(), 12);
-        for (fill, batch) in (1..).zip(&batches) {
-            let (found, at) = cache.find(batch.slot(2)).unwrap();
-            assert_eq!((found.page(at)[0], at), (fill, 2));
-        }
-        let retired = batches[0].slot(0);
-        let oldest = cache.take().unwrap();
-        assert_eq!(oldest.number, batches[0].number);
-        assert_eq!(cache.retire(oldest, false).0, 3);
-        assert!(cache.find(retired).is_none(), "it is the newest that could be, not the oldest");
-        assert_eq!(cache.of(SpaceId(3)).len(), 1);
-        cache.moved(batches[1].slot(1), 77);
-        assert_eq!(batches[1].owner(1), 77);
-        assert_eq!(cache.pages(), 9);
-    }
-
-    #[test]
-    fn batches_retire_in_any_order() {
-        let mut cache = SwapCache { next: NUMBERS - 1, ..SwapCache::default() };
-        let batches: Vec<_> = (1..=3).map(|fill| push(&mut cache, fill, 2)).collect();
+        let finds = |cache: &SwapCache, expected: [bool; 4]| {
+            for (batch, is_there) in batches.iter().zip(expected) {
+                let found = cache.find(batch.slot(2));
+                let page = found.map(|(found, at)| (u64::from(found.page(at)[0]), at));
+                assert_eq!(page, is_there.then_some((batch.space.0, 2)));
+            }
+        };
+        finds(&cache, [true; 4]);
         let (first, second) = (cache.take().unwrap(), cache.take().unwrap());
-        cache.retire(second, false);
-        assert_eq!(cache.pages(), 4);
-        assert!(cache.find(batches[1].slot(0)).is_none());
-        assert!(cache.of(SpaceId(2)).is_empty());
-        for at in [0, 2] {
-            let (found, _) = cache.find(batches[at].slot(1)).unwrap();
-            assert_eq!(found.page(1)[0], at as u8 + 1);
-        }
+        assert_eq!(first.number, batches[0].number);
+        assert_eq!(cache.retire(second, false).0, 3);
+        finds(&cache, [true, false, true, true]);
+        assert!(cache.of(SpaceId(2)).is_empty() && cache.of(SpaceId(3)).len() == 1);
+        cache.moved(batches[0].slot(1), 77);
+        assert_eq!((batches[0].owner(1), cache.pages()), (77, 9));
         cache.retire(first, false);
-        assert_eq!((cache.batches.len(), cache.taken), (1, 0));
+        assert_eq!((cache.batches.len(), cache.taken), (2, 0));
+        // A slot of the oldest is that of the newest that could be.
+        finds(&cache, [false, false, true, true]);
         assert_eq!(cache.take().unwrap().number, batches[2].number);
-        assert!(cache.take().is_none());
+        assert!(cache.take().is_some() && cache.take().is_none());
     }
 
     #[test]

@@ -7,73 +7,24 @@ use std::vec::Drain;
 
 use super::pages::Key;
 use super::ranges::PageNo;
-use zfold_uffd::page::{PAGE_LEN_MIN, pages_in};
+use zfold_uffd::page::pages_in;
 
 /// Bytes of the largest load.
 pub(crate) const LOADS_BYTES: usize = 64 << 10;
-/// Most pages of a load, whatever their size.
-const LOADS_MAX: usize = LOADS_BYTES / PAGE_LEN_MIN;
-
 /// Returns the most pages of a load.
 pub(crate) fn loads_max() -> usize {
     pages_in(LOADS_BYTES)
 }
 
-/// Pages that are to be loaded, in order, and their keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Loads {
-    pages: [(PageNo, Key); LOADS_MAX],
-    len: usize,
-}
+/// Pages that are to be loaded, in order, and their keys; at most [`loads_max`].
+pub(crate) type Loads = Vec<(PageNo, Key)>;
 
-impl Loads {
-    /// Adds a page after the others.
-    pub(crate) fn push(&mut self, page: PageNo, key: Key) {
-        self.pages[self.len] = (page, key);
-        self.len += 1;
-    }
-
-    /// Returns whether there is no more room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.len == loads_max()
-    }
-
-    /// Puts the last page first.
-    pub(crate) fn reverse(&mut self) {
-        self.pages[..self.len].reverse();
-    }
-
-    /// Returns the pages and their keys.
-    pub(crate) fn pages(&self) -> &[(PageNo, Key)] {
-        &self.pages[..self.len]
-    }
-
-    /// Returns the runs of neighbours among the pages that are `same`, by their positions.
-    pub(crate) fn runs(&self, is_same: impl Fn(PageNo, Key) -> bool) -> Runs {
-        let same = |at| self.pages().get(at).is_some_and(|&(page, key)| is_same(page, key));
-        Runs { loads: *self, same: std::array::from_fn(same), from: 0 }
-    }
-}
-
-/// See [`Loads::runs`].
-#[derive(Debug)]
-pub(crate) struct Runs {
-    loads: Loads,
-    same: [bool; LOADS_MAX],
-    from: usize,
-}
-
-impl Iterator for Runs {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let pages = self.loads.pages();
-        let start = (self.from..pages.len()).find(|&at| self.same[at])?;
-        let goes_on = |at: usize| self.same[at] && pages[at].0 == pages[at - 1].0 + 1;
-        let end = (start + 1..pages.len()).find(|&at| !goes_on(at));
-        self.from = end.unwrap_or(pages.len());
-        Some(start..self.from)
-    }
+/// Returns the runs of neighbours among the loads that are `same`, by their positions.
+pub(crate) fn runs(loads: &Loads, is_same: impl Fn(PageNo, Key) -> bool) -> Vec<Range<usize>> {
+    let same = (0..loads.len()).filter(|&at| is_same(loads[at].0, loads[at].1));
+    let same: Vec<usize> = same.collect();
+    let goes_on = |a: &usize, b: &usize| *b == a + 1 && loads[*b].0 == loads[*a].0 + 1;
+    same.chunk_by(goes_on).map(|run| run[0]..run[run.len() - 1] + 1).collect()
 }
 
 /// Loads in progress, and keys that are no longer named: those that these loads may read
@@ -144,15 +95,9 @@ mod tests {
 
     #[test]
     fn runs_are_neighbours_that_are_the_same() {
-        let mut loads = Loads::default();
-        [3, 4, 5, 7, 8, 20].into_iter().for_each(|page| loads.push(page, page as Key));
-        let runs: Vec<_> = loads.runs(|page, key| page as Key == key && page != 4).collect();
-        assert_eq!(runs, [0..1, 2..3, 3..5, 5..6]);
-        loads.reverse();
-        assert_eq!((loads.pages()[0], loads.pages().len()), ((20, 20), 6));
-        let mut full = Loads::default();
-        (0..loads_max()).for_each(|page| full.push(page, 0));
-        assert!(full.is_full());
-        assert!(full.runs(|_, _| false).next().is_none());
+        let loads: Loads = [3, 4, 5, 7, 8, 20].map(|page| (page, page as Key)).to_vec();
+        let same = runs(&loads, |page, key| page as Key == key && page != 4);
+        assert_eq!(same, [0..1, 2..3, 3..5, 5..6]);
+        assert!(runs(&loads, |_, _| false).is_empty());
     }
 }

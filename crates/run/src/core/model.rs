@@ -248,9 +248,8 @@ impl World {
         match answer {
             Answer::Check | Answer::Zero(_) => fill(self, page, 0),
             Answer::Stored(loads) => {
-                let pages = loads.pages();
-                assert!(pages.iter().any(|(at, _)| *at == page) && pages.len() <= 4);
-                for &(at, key) in pages {
+                assert!(loads.iter().any(|(at, _)| *at == page) && loads.len() <= 4);
+                for (at, key) in loads {
                     let content = self.store[&key];
                     fill(self, at, content);
                 }

@@ -29,7 +29,7 @@ impl Engine {
         let [.., shared_bytes, file_bytes, page_table_bytes] = now;
         let stored_bytes = self.store().held_bytes();
         let stored_pages = self.shared.cold.stock.keys().used() as u64;
-        let unmanaged_total = lock(&self.shared.books.unmanaged).total();
+        let unmanaged_total = lock(&self.shared.books.unmanaged).total;
         Figures {
             limit_bytes: bytes(budget.limit()),
             resident_bytes: bytes(budget.charge()),
@@ -76,18 +76,13 @@ impl Engine {
         untold.into_iter().map(named).collect()
     }
 
-    /// Returns how many bytes are resident, without copies, and how many the store holds.
-    pub(crate) fn taken(&self) -> (u64, u64) {
-        ((self.shared.budget.resident() * page_len()) as u64, self.store().held_bytes())
-    }
-
     /// Returns the report of a run that took `wall`.
     pub(crate) fn report(&self, wall: Duration) -> Report {
         Report {
             wall,
             figures: self.figures(),
             touched: self.seen.touched(),
-            unmanaged: lock(&self.shared.books.unmanaged).listed(),
+            unmanaged: lock(&self.shared.books.unmanaged).listed.clone(),
             fault_latency: self.fault_latency(1),
             fault_quantiles: self.shared.latency.quantiles(),
             estimate: self.estimate(),

@@ -2,11 +2,8 @@
 //! [`shared`](crate::shared) has the lock order, and which threads wait for which.
 
 mod figures;
-mod store;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use self::store::KEYS;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,7 +24,7 @@ use crate::limit::requests::{fetch, set_access};
 use crate::limit::strangers;
 use crate::limit::watch::Watcher;
 use crate::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
-use crate::options::Unmanaged;
+use crate::options::{Unmanaged, page_size};
 use crate::permission::sees_accesses;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::let_go;
@@ -43,12 +40,15 @@ use crate::spaces::sharing::Sharing;
 use crate::spaces::signal::Signal;
 use zfold_uffd::page::page_len;
 
+/// Most keys of a store: 256 GiB of pages of 4 KiB.
+pub(crate) const KEYS: u64 = 1 << 26;
+
 /// Options of the memory side.
 pub(crate) struct EngineOptions {
     /// Most bytes of anonymous memory of the tree.
     pub limit_bytes: u64,
-    /// Where pages go. `None`: a pool of fit and LZ4, in memory without a limit.
-    pub store: Option<Arc<Store>>,
+    /// Where pages go.
+    pub store: Arc<Store>,
     /// Memory that may be closed; all memory, except in tests.
     pub window: Pages,
     /// The scheduler prefers this process' threads.
@@ -59,8 +59,8 @@ pub(crate) struct EngineOptions {
 
 impl EngineOptions {
     /// Returns the defaults for a limit.
-    pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, store: None, window: 0..PageNo::MAX, urgent: true, whole: false }
+    pub(crate) fn new(limit_bytes: u64, store: Arc<Store>) -> Self {
+        Self { limit_bytes, store, window: 0..PageNo::MAX, urgent: true, whole: false }
     }
 }
 
@@ -78,9 +78,9 @@ impl Engine {
     /// # Errors
     /// The store cannot be made, or the system starts no thread.
     pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
-        let store = store::prepared(options.store)?;
+        prepare(&options.store)?;
         let budget = Arc::new(Budget::new(options.limit_bytes, options.urgent));
-        let stock = Arc::new(Stock::new(store));
+        let stock = Arc::new(Stock::new(options.store));
         let books = Arc::new(Books::new(budget.clone(), stock.clone())?);
         let counters = Arc::new(Counters::default());
         let cold = Cold::new(stock, books.clone(), budget.clone(), counters.clone())?;
@@ -130,7 +130,7 @@ impl Engine {
 
     /// Returns the processes that turned out not to be managed since the last call.
     pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
-        lock(&self.shared.books.unmanaged).untold()
+        std::mem::take(&mut lock(&self.shared.books.unmanaged).untold)
     }
 
     /// Returns where the pages go.
@@ -145,11 +145,6 @@ impl Engine {
         self.shared.evictor.call();
     }
 
-    /// Returns the limit of what is resident, in bytes.
-    pub(crate) fn limit(&self) -> u64 {
-        (self.shared.budget.limit_alone() as u64).saturating_mul(page_len() as u64)
-    }
-
     /// The same with the limit of what is resident and what the store holds, together.
     pub(crate) fn set_limit_together(&self, bytes: u64) {
         let budget = &self.shared.budget;
@@ -161,17 +156,6 @@ impl Engine {
             self.shared.watcher.call();
             self.shared.evictor.call();
         }
-    }
-
-    /// Ends what is left of the tree.
-    pub(crate) fn end_rest(&self) {
-        self.shared.tracing.end_rest();
-    }
-
-    /// Returns a space, for tests.
-    #[cfg(test)]
-    pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
-        self.shared.books.find(id).expect("it is there")
     }
 
     /// Counts what parent and child share in both until it is measured.
@@ -195,6 +179,23 @@ impl Engine {
         wiped.for_each(|mapping| space.leave_open(&mapping.pages));
         Ok(())
     }
+}
+
+/// Makes a store one of a run.
+///
+/// # Errors
+/// Its pages have another size.
+fn prepare(store: &Store) -> io::Result<()> {
+    let size = page_size();
+    if store.stats().pool.page_size != size {
+        let message = format!("the pages of a run have {size}: use a pool of such");
+        return Err(io::Error::other(message));
+    }
+    // A refused page ends the program, so a store that has reached its limit takes pages again as
+    // soon as dropped copies make room.
+    let mut tunables = store.tunables();
+    tunables.accept_percent = 100;
+    store.tune(&tunables).map_err(io::Error::other)
 }
 
 /// Time from a fork to the first measurement of what it shares: most children have called exec by

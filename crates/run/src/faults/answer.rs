@@ -71,7 +71,6 @@ pub(crate) fn answer_faults(shared: &Shared, managed: &Arc<Managed>) -> Option<P
             Outcome::Done => tries = 0,
             Outcome::Loaded => (tries, last) = (0, Some(fault.page)),
             Outcome::NoRoom => {
-                shared.counters.waits_for_room_total.add(1);
                 lock(&shared.pending).add(pending());
                 shared.evictor.call();
             }
@@ -151,11 +150,9 @@ fn serve_locked(
     ControlFlow::Break(match space.fault(page, room) {
         Answer::NoRoom => Outcome::NoRoom,
         Answer::Check => {
-            counters.spurious_faults_total.add(1);
             fill(shared, access, space, page, page..page + 1, |part| access.zero(part))
         }
         Answer::Zero(pages) => {
-            let len = pages.len();
             // The kernel's page of zeros costs no memory, but a second fault when it is written to.
             let served = fill(shared, access, space, page, pages, |part| {
                 if fault.writes {
@@ -165,7 +162,6 @@ fn serve_locked(
                 }
             });
             counters.first_touches_total.add(1);
-            counters.first_touch_pages_total.add(len as u64);
             served
         }
         Answer::Cached(run, slot) => {
@@ -240,7 +236,7 @@ fn fill(
 
 /// Reads pages from the store; returns whether that could be done.
 fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
-    for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(page_len())) {
+    for (&(_, key), bytes) in loads.iter().zip(buffer.chunks_exact_mut(page_len())) {
         match shared.cold.store.load(u64::from(key), bytes) {
             Ok(true) => {}
             Ok(false) => unreachable!("a key in use holds a page"),
@@ -283,8 +279,8 @@ fn fill_loaded(
     bytes: Option<&[u8]>,
 ) -> Option<Outcome> {
     let Some(bytes) = bytes else { return Some(Outcome::Done) };
-    let first = loads.pages()[0].0;
-    let run = space.still(loads).find(|run| run.contains(&(page - first)))?;
+    let first = loads[0].0;
+    let run = space.still(loads).into_iter().find(|run| run.contains(&(page - first)))?;
     let mut pages = first + run.start..first + run.end;
     // Others may have taken the room since the load began.
     if pages.len() > shared.budget.room() {
@@ -312,17 +308,17 @@ fn bring_ahead(shared: &Shared, managed: &Managed, page: PageNo) {
     loop {
         let mut space = managed.lock();
         let loads = space.ahead(page, shared.budget.room_ahead());
-        if loads.pages().is_empty() || managed.is_dead() {
+        if loads.is_empty() || managed.is_dead() {
             return;
         }
         let is_done = load(shared, managed, space, &loads, |space, bytes| {
             // Others may have taken the room since the load began.
-            let has_room = loads.pages().len() <= shared.budget.room();
+            let has_room = loads.len() <= shared.budget.room();
             let Some(bytes) = bytes.filter(|_| has_room) else { return false };
             let keeps = shared.cold.keeps(space.reach(page));
-            space.still(&loads).all(|Range { start, end }| {
+            space.still(&loads).into_iter().all(|Range { start, end }| {
                 let bytes = &bytes[start * page_len()..end * page_len()];
-                fill_ahead(shared, access, space, loads.pages()[start].0, bytes, keeps)
+                fill_ahead(shared, access, space, loads[start].0, bytes, keeps)
             })
         });
         if !is_done {

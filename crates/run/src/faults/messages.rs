@@ -56,7 +56,6 @@ pub(crate) fn read(shared: &Shared, managed: &Arc<Managed>, space: &mut Held<'_>
         {
             flush(shared, managed.id, space);
             *child = copy_of(shared, space);
-            shared.counters.forks_total.add(1);
         }
         is_changed |= !matches!(event, Event::Missing { .. });
         match event {

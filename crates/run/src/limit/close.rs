@@ -55,7 +55,6 @@ pub(crate) fn close_min() -> usize {
 /// Closes the mappings of an attached space that are worth it.
 pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>) {
     let began = Instant::now();
-    shared.counters.surveys_total.add(1);
     look_at_own(shared, managed);
     let mut open = runs(mappings(managed.pid()).unwrap_or_default());
     open.sort_by_key(|run| std::cmp::Reverse(run.len()));
@@ -175,93 +174,78 @@ pub(crate) fn close(shared: &Shared, managed: &Arc<Managed>, range: &Pages, age:
     // All under the lock: a page that is found present must not be discarded meanwhile, and a fault
     // must find the range closed.
     enter(shared, managed, |space| {
-        space.may_close(range)
-            && close_rest(shared, managed, access, space, range, age) == Rest::Closed
+        space.may_close(range) && close_rest(managed, access, space, range, age).is_ok()
     })
 }
 
-/// The outcome of closing the open parts of a range.
+/// Why a range stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// It is closed.
-    Closed,
-    /// It is open: a change is unread.
+pub(crate) enum Open {
+    /// A change is unread.
     Again,
-    /// It is open: not all of it is mapped, or it is another kind of memory.
+    /// Not all of it is mapped, or it is another kind of memory.
     Other,
 }
 
 /// Closes the open parts of a range, under the lock of its space and after its messages were read.
+///
+/// # Errors
+/// It stays open.
 pub(crate) fn close_rest(
-    shared: &Shared,
     managed: &Managed,
     access: &Access,
     space: &mut Held<'_>,
     range: &Pages,
     age: u8,
-) -> Rest {
+) -> Result<(), Open> {
     let open = space.closed().without(range);
     if open.is_empty() {
-        return Rest::Closed;
+        return Ok(());
     }
     let registered = open.iter().all(|part| access.register(managed.pid(), part).is_ok());
-    let rest = match registered.then(|| look(managed, access, range)) {
-        Some(Look::Present(present)) => {
-            // Before they are charged as closed, when the lock is released.
-            managed.closed(space.close(range, &present, age));
-            let pages: usize = open.iter().map(ExactSizeIterator::len).sum();
-            shared.counters.closed_pages_total.add(pages as u64);
-            return Rest::Closed;
-        }
-        Some(Look::Again) => Rest::Again,
-        Some(Look::Holes) | None => Rest::Other,
-    };
-    // It is tried again with the mappings of that time.
-    open.iter().for_each(|part| drop(access.unregister(part)));
-    rest
+    let looked = if registered { look(managed, access, range) } else { Err(Open::Other) };
+    let present = looked.inspect_err(|_| {
+        // It is tried again with the mappings of that time.
+        open.iter().for_each(|part| drop(access.unregister(part)));
+    })?;
+    // Before they are charged as closed, when the lock is released.
+    managed.closed(space.close(range, &present, age));
+    Ok(())
 }
 
-/// The result of checking a range.
-#[derive(Debug)]
-pub(crate) enum Look {
-    /// All of it is registered, no change is unread, and these pages are present.
-    Present(Ranges),
-    /// A change is unread.
-    Again,
-    /// Not all of it is mapped and registered.
-    Holes,
-}
-
-/// Checks a range that was registered before, under the lock of the space.
+/// Checks a range that was registered before, under the lock of the space; returns which of its
+/// pages are present.
 ///
 /// Success of the registration proves little: a mapping that was unmapped just before it, and is
 /// mapped again just after, is not registered, and its changes are not reported. So it is checked
 /// afterwards, by a call that the kernel refuses if a change is unread or a part is not registered.
 /// A part that is registered then was registered when the pages were read: no other thread
 /// registers, and an unmapping in between would be unread.
-pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
-    let Ok(present) = access.present(managed.pid(), range) else { return Look::Holes };
+///
+/// # Errors
+/// It has to stay open.
+pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Result<Ranges, Open> {
+    let present = access.present(managed.pid(), range).map_err(|_| Open::Other)?;
     let present = present.into_iter().collect();
-    match access.doubt(range) {
-        Some(Refused::Elsewhere) => {}
-        Some(Refused::Again) => return Look::Again,
-        Some(_) => return Look::Holes,
-        None => return Look::Present(present),
+    let prove = |part: &Pages| match access.doubt(part) {
+        None => Ok(()),
+        Some(Refused::Again) => Err(Open::Again),
+        Some(_) => Err(Open::Other),
+    };
+    if let done @ (Ok(()) | Err(Open::Again)) = prove(range) {
+        return done.map(|()| present);
     }
     // Several mappings, which are checked one by one.
-    let Ok(vmas) = within(managed.pid(), &bytes_of(range)) else { return Look::Holes };
+    let vmas = within(managed.pid(), &bytes_of(range)).map_err(|_| Open::Other)?;
     let mut proven = range.start;
     for part in vmas.iter().map(|vma| pages_of(&vma.range)) {
         if part.start > proven {
-            return Look::Holes;
+            return Err(Open::Other);
         }
-        match access.doubt(&part) {
-            None => proven = part.end,
-            Some(Refused::Again) => return Look::Again,
-            Some(_) => return Look::Holes,
-        }
+        prove(&part)?;
+        proven = part.end;
     }
-    if proven == range.end { Look::Present(present) } else { Look::Holes }
+    if proven == range.end { Ok(present) } else { Err(Open::Other) }
 }
 
 /// Returns the parts of a range that may be closed: neither the program's own nor the helper's.

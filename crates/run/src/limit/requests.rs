@@ -10,7 +10,7 @@ use crate::core::space::Helpers;
 use crate::faults::answer::{answer_faults, bring_in, enter};
 use crate::faults::ends;
 use crate::faults::messages::{copy_of, drain, flush};
-use crate::limit::close::{Rest, closable, close, close_open, close_rest};
+use crate::limit::close::{Open, closable, close, close_open, close_rest};
 use crate::link::{Attached, Request, Ticket};
 use crate::shared::Shared;
 use crate::spaces::access::Access;
@@ -221,9 +221,9 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages) {
         let rest = enter(shared, managed, |space| {
             // The call for which this is done fails if there are holes.
             let touches = space.closed().touches(pages);
-            touches.then(|| close_rest(shared, managed, access, space, pages, 1))
+            touches.then(|| close_rest(managed, access, space, pages, 1))
         });
-        if rest != Some(Rest::Again) {
+        if rest != Some(Err(Open::Again)) {
             return;
         }
         std::thread::sleep(RETRY);
@@ -298,7 +298,6 @@ fn born(shared: &Arc<Shared>, parent: &Arc<Managed>, child: &Arc<Managed>, mut a
         }
     }
     *child.lock() = copy;
-    shared.counters.forks_total.add(1);
     child.was_attached.store(true, Ordering::Relaxed);
     shared.counters.managed_total.add(1);
     shared.books.polls.add(child);

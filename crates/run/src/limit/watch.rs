@@ -373,14 +373,11 @@ impl Statms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spaces::budget::Budget;
-    use crate::spaces::keys::Stock;
 
     #[test]
     fn a_look_reads_few_of_many_processes_the_newest_and_others_in_turn() {
-        let (budget, stock) = (Arc::new(Budget::new(1 << 20, true)), Stock::of_test());
-        let new = |id| Arc::new(Managed::new(SpaceId(id), 0, &budget, &stock));
-        let spaces: Vec<_> = (1..=1000).map(new).collect();
+        let (_, new) = crate::spaces::tests::spaces(1 << 20);
+        let spaces: Vec<_> = (1..=1000).map(|id| Arc::new(new(id, 0))).collect();
         let (mut looked, mut seen) = (SpaceId(0), BTreeMap::new());
         for _ in 0..1000_usize.div_ceil(LOOKED - NEWEST) {
             let turn = turn(&spaces, &mut looked);

@@ -12,6 +12,7 @@
 //! Open memory is not charged when it is touched, but when the watcher looks. So it is closed far
 //! enough below the limit to leave room for what a program touches between two looks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use zfold_figures::Peak;
@@ -74,7 +75,7 @@ pub(crate) struct Budget {
     copy_bytes: AtomicUsize,
     peak: Peak,
     /// Spaces that share pages since a fork.
-    sharers: AtomicUsize,
+    sharers: Arc<()>,
     /// The evictor could free nothing last time: do not wait for it.
     exhausted: AtomicBool,
     /// Counts what leaves.
@@ -99,7 +100,7 @@ impl Budget {
             copies: AtomicUsize::new(0),
             copy_bytes: AtomicUsize::new(page_len()),
             peak: Peak::default(),
-            sharers: AtomicUsize::new(0),
+            sharers: Arc::default(),
             exhausted: AtomicBool::new(false),
             clock: Clock::default(),
             distances: Distances::default(),
@@ -264,19 +265,14 @@ impl Budget {
         self.note_peak();
     }
 
-    /// Returns how many spaces share pages since a fork.
+    /// Counts one more space that shares pages since a fork, as long as what it returns is kept.
+    pub(crate) fn sharer(&self) -> Arc<()> {
+        Arc::clone(&self.sharers)
+    }
+
+    /// Returns how many there are.
     pub(crate) fn sharers(&self) -> usize {
-        self.sharers.load(Ordering::Relaxed)
-    }
-
-    /// One more does.
-    pub(crate) fn add_sharer(&self) {
-        self.sharers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One no longer does.
-    pub(crate) fn remove_sharer(&self) {
-        self.sharers.fetch_sub(1, Ordering::Relaxed);
+        Arc::strong_count(&self.sharers) - 1
     }
 
     fn note_peak(&self) {
@@ -425,18 +421,6 @@ mod tests {
         assert_eq!((budget.charge(), budget.gross()), (limit / 2 + 44, limit + 44));
         assert_eq!(budget.peak(), limit + 44);
         assert!(!budget.is_high() && budget.is_high_without_credit());
-    }
-
-    #[test]
-    fn the_marks_follow_the_limit() {
-        let budget = Budget::new(256 << 20, true);
-        budget.change(0, (128 << 20) / page_len());
-        assert!(!budget.is_high() && budget.room() > 0);
-        budget.set_limit(64 << 20);
-        assert!(budget.is_high() && budget.is_near() && budget.excess() > (64 << 20) / page_len());
-        assert_eq!(budget.room(), 0);
-        budget.set_limit(256 << 20);
-        assert!(!budget.is_near() && budget.room() > 0);
     }
 
     #[test]

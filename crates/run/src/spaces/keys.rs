@@ -22,17 +22,6 @@ impl Stock {
         Self { store, keys: Lock::new(Keys::new(keys)) }
     }
 
-    /// Returns a small store, for tests.
-    #[cfg(test)]
-    pub(crate) fn of_test() -> Arc<Self> {
-        use zfold_store::{CodecKind, StoreOptions};
-        let options =
-            zfold_pool::PoolOptions::default().with_page_size(crate::options::page_size());
-        let pool = zfold_pool::create("test", &options).unwrap();
-        let store = Store::new(pool, &StoreOptions::new(16, CodecKind::Lz4.into())).unwrap();
-        Arc::new(Self::new(Arc::new(store)))
-    }
-
     /// Takes the lock of the keys, a leaf.
     pub(crate) fn keys(&self) -> MutexGuard<'_, Keys> {
         self.keys.lock()

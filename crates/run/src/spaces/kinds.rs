@@ -42,7 +42,8 @@ impl Kinds {
             let bytes = all.iter().map(|one| one.bytes[of]).sum();
             self.now[of] = bytes;
             self.peak[of] = self.peak[of].max(bytes);
-            let is_much = kind.is_told() && bytes > limit / MUCH && bytes / 2 >= self.told[of];
+            // The kernel takes pages of files back.
+            let is_much = kind != Kind::File && bytes > limit / MUCH && bytes / 2 >= self.told[of];
             self.much[of] = if is_much { self.much[of] + 1 } else { 0 };
             if self.much[of] < LOOKS {
                 continue;

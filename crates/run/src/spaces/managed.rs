@@ -99,29 +99,15 @@ const WORTH: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 struct Charged {
-    present: Chargeable,
+    /// Of closed ranges.
+    present: Counts,
     open: usize,
     seen: usize,
 }
 
-/// The charges of closed ranges.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Chargeable {
-    /// Pages that are there.
-    present: usize,
-    /// Of these, pages that cannot leave.
-    fixed: usize,
-    /// Of these, pages that are about to be discarded.
-    doomed: usize,
-    /// Copies that the store has of pages, and that no other space is charged for.
-    copied: usize,
-}
-
-impl Chargeable {
-    fn of(space: &mut Space) -> Self {
-        let Counts { present, fixed, doomed, .. } = space.counts();
-        Self { present, fixed, doomed, copied: space.own_copies() }
-    }
+/// Returns the charges of closed ranges: copies are those that no other space is charged for.
+fn charges(space: &mut Space) -> Counts {
+    Counts { copied: space.own_copies(), ..space.counts() }
 }
 
 /// Takes a lock; a thread that panicked under it left the guarded state usable, or ended the tree.
@@ -326,7 +312,7 @@ impl Managed {
         charged.open = open;
     }
 
-    fn set_present(&self, now: Chargeable) {
+    fn set_present(&self, now: Counts) {
         let mut charged = lock(&self.charged);
         self.budget.change(charged.present.present, now.present);
         self.budget.change_copies(charged.present.copied, now.copied);
@@ -415,14 +401,14 @@ pub(crate) struct Held<'a> {
     managed: &'a Managed,
     space: MutexGuard<'a, Space>,
     /// The charges, as of the last release.
-    charged: Chargeable,
+    charged: Counts,
     /// Dropped after the lock: emptying them takes long.
     unused: Unused<'a>,
 }
 
 impl<'a> Held<'a> {
     fn new(managed: &'a Managed, mut space: MutexGuard<'a, Space>) -> Self {
-        let charged = Chargeable::of(&mut space);
+        let charged = charges(&mut space);
         space.set_now(managed.budget.now());
         let unused = managed.stock.release(std::iter::empty());
         Self { managed, space, charged, unused }
@@ -446,7 +432,7 @@ impl std::ops::DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.managed.budget.returned(self.space.take_returned().as_slice());
-        let now = Chargeable::of(&mut self.space);
+        let now = charges(&mut self.space);
         if now != self.charged {
             self.managed.set_present(now);
         }
@@ -460,8 +446,8 @@ mod tests {
 
     #[test]
     fn what_forks_share_counts_once_in_what_cannot_leave() {
-        let budget = Arc::new(Budget::new(64 << 20, true));
-        let managed = Managed::new(SpaceId(1), 0, &budget, &Stock::of_test());
+        let (budget, new) = crate::spaces::tests::spaces(64 << 20);
+        let managed = new(1, 0);
         managed.seen(1000);
         assert_eq!(managed.immovable(), 0, "it is not known what can be closed");
         managed.refused.store(true, Ordering::Relaxed);
@@ -474,8 +460,8 @@ mod tests {
 
     #[test]
     fn a_fork_is_worth_a_helper_by_its_own_pages_and_its_part_of_the_others() {
-        let (budget, now) = (Arc::new(Budget::new(64 << 20, true)), Instant::now());
-        let managed = Managed::new(SpaceId(1), 0, &budget, &Stock::of_test());
+        let ((budget, new), now) = (crate::spaces::tests::spaces(64 << 20), Instant::now());
+        let managed = new(1, 0);
         managed.seen(1024);
         managed.set_credit(1024);
         assert!(managed.is_worth_helper(), "it shares nothing");

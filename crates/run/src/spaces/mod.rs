@@ -32,4 +32,6 @@ pub(crate) mod sharing;
 pub(crate) mod signal;
 pub(crate) mod staging;
 pub(crate) mod survey;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod waiting;

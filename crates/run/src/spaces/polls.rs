@@ -169,20 +169,15 @@ fn cpu_of(thread: i32) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::faults::readers::pin;
-    use crate::spaces::budget::Budget;
-    use crate::spaces::keys::Stock;
 
     /// A program that only unmaps and discards names no thread by a fault.
     #[test]
     fn changes_are_read_where_the_only_thread_is() {
         let polls = Polls::new().unwrap();
         let pid = std::process::id().cast_signed();
-        let budget = Arc::new(Budget::new(1 << 20, true));
-        let managed = Managed::new(SpaceId(1), pid, &budget, &Stock::of_test());
+        let managed = crate::spaces::tests::spaces(1 << 20).1(1, pid);
         lock(&managed.tasks).insert(rustix::thread::gettid().as_raw_nonzero().get());
         polls.add(&managed);
         let homes = || -> Vec<usize> {

@@ -5,11 +5,11 @@ use crate::options::{UNMANAGED_MAX, Unmanaged};
 /// Processes that could not be attached.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    /// The first of them.
-    listed: Vec<Unmanaged>,
+    /// The first [`UNMANAGED_MAX`] of them.
+    pub listed: Vec<Unmanaged>,
     /// Those that were not reported yet.
-    untold: Vec<Unmanaged>,
-    total: u64,
+    pub untold: Vec<Unmanaged>,
+    pub total: u64,
 }
 
 impl Refusals {
@@ -21,21 +21,6 @@ impl Refusals {
         }
         self.untold.push(process);
     }
-
-    /// Returns those that were added since the last call.
-    pub(crate) fn untold(&mut self) -> Vec<Unmanaged> {
-        std::mem::take(&mut self.untold)
-    }
-
-    /// Returns the first [`UNMANAGED_MAX`].
-    pub(crate) fn listed(&self) -> Vec<Unmanaged> {
-        self.listed.clone()
-    }
-
-    /// Returns how many there were.
-    pub(crate) fn total(&self) -> u64 {
-        self.total
-    }
 }
 
 #[cfg(test)]
@@ -43,12 +28,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_once_and_all_are_counted() {
+    fn the_first_are_listed_and_all_are_counted() {
         let mut refusals = Refusals::default();
         for pid in 0..200 {
             refusals.add(Unmanaged { pid, program: "a".to_owned(), reason: "b".to_owned() });
         }
-        assert_eq!((refusals.untold().len(), refusals.untold().len()), (200, 0));
-        assert_eq!((refusals.listed().len(), refusals.total()), (UNMANAGED_MAX, 200));
+        let Refusals { listed, untold, total } = refusals;
+        assert_eq!((listed.len(), untold.len(), total), (UNMANAGED_MAX, 200, 200));
     }
 }

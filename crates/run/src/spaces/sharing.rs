@@ -14,21 +14,13 @@ pub(crate) struct Sharing {
     /// the last measurement.
     pub seen: Option<(usize, usize)>,
     /// Counts as one that shares as long as this lives.
-    budget: Arc<Budget>,
-}
-
-impl Drop for Sharing {
-    fn drop(&mut self) {
-        self.budget.remove_sharer();
-    }
+    _counted: Arc<()>,
 }
 
 impl Sharing {
     /// Returns the state of a space that may share pages from now on.
-    pub(crate) fn new(budget: &Arc<Budget>, due: Instant, seen: Option<(usize, usize)>) -> Self {
-        let budget = Arc::clone(budget);
-        budget.add_sharer();
-        Self { due, seen, budget }
+    pub(crate) fn new(budget: &Budget, due: Instant, seen: Option<(usize, usize)>) -> Self {
+        Self { due, seen, _counted: budget.sharer() }
     }
 
     /// Records the current values; returns how many pages may have been copied since the last look:

@@ -57,15 +57,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::spaces::budget::Budget;
-    use crate::spaces::keys::Stock;
     use crate::spaces::mailbox::Fault;
-    use crate::spaces::managed::Managed;
 
     /// Returns faults of two spaces in turn, with their pages numbered.
     fn faults(number: usize) -> impl Iterator<Item = Pending> {
-        let (budget, stock) = (Arc::new(Budget::new(1 << 20, true)), Stock::of_test());
-        let spaces = [1, 2].map(|id| Arc::new(Managed::new(SpaceId(id), 1, &budget, &stock)));
+        let (_, new) = crate::spaces::tests::spaces(1 << 20);
+        let spaces = [1, 2].map(|id| Arc::new(new(id, 1)));
         (0..number).map(move |page| Pending {
             managed: Arc::clone(&spaces[page % 2]),
             fault: Fault { page, thread: 1, writes: false, free: false, since: Instant::now() },

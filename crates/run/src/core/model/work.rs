@@ -65,10 +65,10 @@ impl World {
         if !self.breaks_load {
             self.space.end_load(number);
         }
-        let runs: Vec<_> = self.space.still(&loads).collect();
+        let runs = self.space.still(&loads);
         let refuses = self.refuses();
         for at in runs.into_iter().flatten().filter(|_| !refuses) {
-            let at_page = loads.pages()[at].0;
+            let at_page = loads[at].0;
             self.bring(at_page, contents[at]);
             let one = at_page..at_page + 1;
             if at_page == page {
@@ -108,7 +108,7 @@ impl World {
 
     fn begin_load(&mut self, page: PageNo, loads: Loads) {
         let number = if self.breaks_load { 0 } else { self.space.begin_load() };
-        let contents = loads.pages().iter().map(|(_, key)| self.store[key]).collect();
+        let contents = loads.iter().map(|(_, key)| self.store[key]).collect();
         self.loads.push((page, loads, number, contents));
     }
 

@@ -3,7 +3,9 @@
 use std::vec::Drain;
 
 use super::{PageNo, Pages, Space};
-use crate::core::loads::{Loads, Runs};
+use std::ops::Range;
+
+use crate::core::loads::{Loads, loads_max, runs};
 use crate::core::pages::{Key, Page};
 
 impl Space {
@@ -29,11 +31,8 @@ impl Space {
 
     /// Returns the runs of neighbours among the loaded pages that are still in the store under
     /// these keys, by their positions.
-    pub(crate) fn still(&self, loads: &Loads) -> Runs {
-        loads.runs(|page, wanted| {
-            let state = self.table.get(page);
-            matches!(state, Page::Stored(key) if key == wanted)
-        })
+    pub(crate) fn still(&self, loads: &Loads) -> Vec<Range<usize>> {
+        runs(loads, |page, key| self.table.get(page) == Page::Stored(key))
     }
 
     /// Returns the next pages of the sequence whose last fault was at `page`, up to `max`, that are
@@ -42,16 +41,16 @@ impl Space {
         let mut loads = Loads::default();
         let Some((next, step, left)) = self.streams.ahead(page) else { return loads };
         let mut steps = 0;
-        while steps < left && loads.pages().len() < max && !loads.is_full() {
+        while steps < left && loads.len() < max.min(loads_max()) {
             let offset = step.checked_mul(steps.cast_signed());
             let at = offset.and_then(|offset| next.checked_add_signed(offset));
             let Some(at) = at else { break };
             if let Page::Stored(key) = self.table.get(at) {
-                loads.push(at, key);
+                loads.push((at, key));
             }
             steps += 1;
         }
-        self.streams.went(page, steps, loads.pages().len());
+        self.streams.went(page, steps, loads.len());
         if step < 0 {
             loads.reverse();
         }

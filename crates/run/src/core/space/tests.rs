@@ -4,6 +4,26 @@ use zfold_uffd::policy::{Clock, Haste};
 
 use super::*;
 
+impl Space {
+    /// Asserts S4, S7 for states, and that counts agree.
+    pub(crate) fn check(&self) {
+        let mut counts = Counts::default();
+        self.table.for_each(|page, state| {
+            assert!(self.closed.around(page).is_some(), "S4: {page:#x} is {state:?}");
+            counts.present += usize::from(state.is_present());
+            counts.doomed += usize::from(matches!(state, Page::Doomed { .. }));
+            counts.fixed += usize::from(matches!(state, Page::Fixed { .. }));
+            counts.cached += usize::from(matches!(state, Page::Cached(_)));
+            counts.stored += usize::from(matches!(state, Page::Stored(_)));
+        });
+        self.table.for_each_copy(|page, key| {
+            assert!(self.table.get(page).may_be_copied(), "S7: {page:#x} has {key} as a copy");
+            counts.copied += 1;
+        });
+        assert_eq!(counts, self.table.counts());
+    }
+}
+
 /// A space of which the pages from 100 to 200 are closed and in these states.
 fn space(states: impl Fn(PageNo) -> Page) -> Space {
     let mut space = Space::default();
@@ -25,9 +45,7 @@ fn follow(space: &mut Space, pages: impl IntoIterator<Item = PageNo>) {
 
 /// The answer for these pages, each of which is under its number.
 fn stored(pages: &[PageNo]) -> Answer {
-    let mut loads = Loads::default();
-    pages.iter().for_each(|&page| loads.push(page, page as Key));
-    Answer::Stored(loads)
+    Answer::Stored(pages.iter().map(|&page| (page, page as Key)).collect())
 }
 
 #[test]
@@ -140,18 +158,6 @@ fn what_comes_from_the_store_has_a_copy_until_it_is_nowhere_or_in_the_store() {
     space.unmapped(&(107..109));
     assert_eq!(given_up(&mut space), [107, 108]);
     space.check();
-}
-
-#[test]
-fn a_copy_that_was_dropped_is_not_the_page() {
-    let mut space = space(|page| Page::Stored(page as Key));
-    load(&mut space, 100..102, true);
-    (100..102).for_each(|page| space.set(page, Page::Cached(page as SlotNo)));
-    space.take_copies(&(0..PageNo::MAX), 1);
-    assert_eq!(given_up(&mut space), [100]);
-    assert!(!space.kept(100, 100, 100) && space.kept(101, 101, 101));
-    assert_eq!((space.page(100), space.page(101)), (Page::Cached(100), Page::Stored(101)));
-    assert!(space.kept(101, 101, 101), "it is in the slot no more");
 }
 
 #[test]

@@ -8,9 +8,7 @@ fn read(memory: &Range<usize>, version: u64) {
 
 #[test]
 fn pages_that_were_only_read_are_compressed_once() {
-    let Some(world) = World::new(8 * MIB) else { return };
-    let memory = world.map(32 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(8 * MIB, 32 * MIB) else { return };
     read(&memory, 1);
     let before = world.stats();
     (0..3).for_each(|_| read(&memory, 1));
@@ -28,7 +26,6 @@ fn pages_that_were_only_read_are_compressed_once() {
         read(&memory, version);
         read(&memory, version);
     }
-    world.check();
 }
 
 #[test]
@@ -41,14 +38,11 @@ fn pages_that_mostly_change_are_not_compared_each_time() {
     read(&memory, 7);
     let stats = world.stats();
     assert!(stats.kept_copies_total < stats.stores_total / 8, "{stats:?}");
-    world.check();
 }
 
 #[test]
 fn copies_count_against_the_limit() {
-    let Some(world) = World::new(8 * MIB) else { return };
-    let memory = world.map(32 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(8 * MIB, 32 * MIB) else { return };
     for _ in 0..3 {
         for page in pages(&memory) {
             verify(page, 1);
@@ -63,14 +57,11 @@ fn copies_count_against_the_limit() {
         }
     }
     assert_eq!(world.stats().over_limit_total, 0);
-    world.check();
 }
 
 #[test]
 fn copies_make_room_for_pages() {
-    let Some(world) = World::new(8 * MIB) else { return };
-    let memory = world.map(32 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(8 * MIB, 32 * MIB) else { return };
     world.page_out(&memory);
     // What all pages but the resident ones take, and a little more.
     let held = world.stats().stored_bytes;
@@ -89,14 +80,11 @@ fn copies_make_room_for_pages() {
         let held = store.stats().held_bytes();
         assert!(held <= limit, "{held} bytes of {limit}");
     }
-    world.check();
 }
 
 #[test]
 fn copies_of_what_is_given_up_go_with_it() {
-    let Some(world) = World::new(8 * MIB) else { return };
-    let memory = world.map(16 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(8 * MIB, 16 * MIB) else { return };
     read(&memory, 1);
     assert!(world.stats().copied_pages > 0, "{:?}", world.stats());
     let half = memory.start..memory.start + 8 * MIB;
@@ -112,14 +100,11 @@ fn copies_of_what_is_given_up_go_with_it() {
     world.unmap(&half);
     world.wait_until_released();
     assert_eq!(world.stats().copied_pages, 0);
-    world.check();
 }
 
 #[test]
 fn what_is_zeros_by_now_has_no_copy() {
-    let Some(world) = World::new(4 * MIB) else { return };
-    let memory = world.map(8 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(4 * MIB, 8 * MIB) else { return };
     read(&memory, 1);
     for page in pages(&memory) {
         (0..page_len()).step_by(8).for_each(|at| sys::put(page + at, 0));
@@ -128,5 +113,4 @@ fn what_is_zeros_by_now_has_no_copy() {
     world.wait_until_released();
     assert_eq!(world.stats().copied_pages, 0);
     pages(&memory).for_each(|page| assert_eq!(sys::get(page + 64), 0));
-    world.check();
 }

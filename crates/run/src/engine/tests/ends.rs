@@ -5,14 +5,12 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use zfold_pool::PoolOptions;
 use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
-use zfold_store::{BackingOptions, CodecKind, Selection, Store, StoreOptions};
+use zfold_store::{BackingOptions, Selection};
 use zfold_testing::wait_until;
 
 use super::*;
 use crate::link::Ending;
-use crate::options::page_size;
 use crate::spaces::access::Access;
 use crate::sys::process::is_there;
 
@@ -77,9 +75,7 @@ fn put(at: usize, word: usize) {
 /// The kernel clears the number after the tracer has let the thread go.
 #[test]
 fn the_page_of_a_thread_number_is_there_until_the_thread_is_gone() {
-    let Some(world) = World::new(16 * MIB) else { return };
-    let memory = world.map(MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(16 * MIB, MIB) else { return };
     world.page_out(&memory);
     assert_eq!(world.there(&memory), [0; 0]);
     let (one, other) = (Idle::new(), Idle::new());
@@ -103,7 +99,6 @@ fn the_page_of_a_thread_number_is_there_until_the_thread_is_gone() {
     assert_eq!(world.there(&memory), [0; 0]);
     idle.end();
     pages(&memory).for_each(|page| verify(page, 1));
-    world.check();
 }
 
 /// Otherwise the tree would never end: the thread of which nobody can restore a page is killed, and
@@ -113,13 +108,10 @@ fn in_a_tree_that_is_being_ended_threads_end_without_their_pages() {
     let Some(uffd) = uffd() else { return };
     let backing = FaultyBacking::new(MemoryBacking::new(8 << 20), Faults::default(), 1);
     let backing = Arc::new(backing);
-    let pool = zfold_pool::create("ends", &PoolOptions::default().with_page_size(page_size()));
     let options = StoreOptions::new(1 << 12, CodecKind::Lz4.into());
     let options = options.with_backing(BackingOptions::new(Arc::clone(&backing) as _));
-    let store = Arc::new(Store::new(pool.unwrap(), &options).unwrap());
-    let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
-    let kept = Resting::Together(resting);
-    let world = World::before(Some(Arc::clone(&store)), 16 * MIB, kept);
+    let store = Arc::new(crate::spaces::tests::store(&options));
+    let world = World::before(Arc::clone(&store), 16 * MIB, Resting::together());
     world.attach(uffd);
     let memory = world.map(MIB);
     pages(&memory).for_each(|page| fill(page, 1));
@@ -142,13 +134,12 @@ fn in_a_tree_that_is_being_ended_threads_end_without_their_pages() {
     assert!(!lock(&world.asked.gone_on).contains(&ticket));
     idle.end();
     backing.set(Faults::default());
+    lock(&world.asked.end).clear();
 }
 
 #[test]
 fn a_thread_of_which_all_is_there_ends_at_once() {
-    let Some(world) = World::new(16 * MIB) else { return };
-    let memory = world.map(MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(16 * MIB, MIB) else { return };
     put(memory.start, memory.start);
     put(memory.start + 16, 0);
     let idle = Idle::new();
@@ -163,15 +154,12 @@ fn a_thread_of_which_all_is_there_ends_at_once() {
         assert!(tries.any(|_| world.ends(idle.tid, Some(at), Some(at))), "{at:#x}");
     }
     idle.end();
-    world.check();
 }
 
 /// Head, entries and the words of the mutexes each lie in a page of their own.
 #[test]
 fn robust_mutexes_of_a_thread_that_ends_are_there() {
-    let Some(world) = World::new(16 * MIB) else { return };
-    let memory = world.map(MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(16 * MIB, MIB) else { return };
     let page = |at: usize| memory.start + at * page_len();
     let head = page(0) + 8;
     // The lowest bit says that it inherits priority.
@@ -192,7 +180,6 @@ fn robust_mutexes_of_a_thread_that_ends_are_there() {
     other.end();
     world.page_out(&memory);
     assert_eq!(world.there(&memory), [0; 0]);
-    world.check();
 }
 
 /// The list is the program's, and so is what it does to itself by it; nobody else waits.
@@ -251,5 +238,4 @@ fn a_list_that_is_none_holds_up_nobody() {
     // Nobody reads that they are unmapped.
     drop(foreign);
     assert_eq!(sys::unmap(&theirs), 0);
-    world.check();
 }

@@ -8,9 +8,7 @@ use super::*;
 
 #[test]
 fn a_fork_waits_until_a_part_of_what_it_shares_can_be_copied() {
-    let Some(world) = World::new(8 * MIB) else { return };
-    let memory = world.map(7 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(8 * MIB, 7 * MIB) else { return };
     let before = world.resident();
     assert!(before > 27 * MIB / 4, "{before}");
 
@@ -32,15 +30,12 @@ fn a_fork_waits_until_a_part_of_what_it_shares_can_be_copied() {
     assert!(resident + resident / 4 <= 8 * MIB, "{resident}");
     assert!(resident > 5 * MIB, "no more than needed: {resident}");
     pages(&memory).for_each(|page| verify(page, 1));
-    world.check();
 }
 
 /// The kernel writes the number in the child before the tracer sees it, and would not sleep.
 #[test]
 fn the_page_of_a_childs_number_is_there_until_the_fork_is_over() {
-    let Some(world) = World::new(16 * MIB) else { return };
-    let memory = world.map(MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
+    let Some((world, memory)) = World::filled(16 * MIB, MIB) else { return };
     let page_out = || world.page_out(&memory);
     let [first, second] = [7, 9].map(|page| memory.start + page * page_len() + 64);
     let fork = |number_at| world.request(Request::Fork { number_at });
@@ -73,5 +68,4 @@ fn the_page_of_a_childs_number_is_there_until_the_fork_is_over() {
     page_out();
     assert_eq!(world.there(&memory), [0; 0]);
     pages(&memory).for_each(|page| verify(page, 1));
-    world.check();
 }

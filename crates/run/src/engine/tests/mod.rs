@@ -22,13 +22,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::core::ranges::pages_of;
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{Engine, EngineOptions, KEYS};
 use crate::figures::Figures;
 use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::permission::sees_accesses;
-use crate::spaces::managed::lock;
+use crate::spaces::managed::{Managed, lock};
 use crate::sys::tests as sys;
-use zfold_store::Store;
+use zfold_store::{CodecKind, Store, StoreOptions};
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Pagemap, Uffd};
 
@@ -171,6 +171,19 @@ enum Resting {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
+impl Engine {
+    /// Returns a space.
+    pub(super) fn space(&self, id: SpaceId) -> Arc<Managed> {
+        self.shared.books.find(id).expect("it is there")
+    }
+}
+
+impl Resting {
+    fn together() -> Self {
+        Self::Together(RESTING.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// A memory side and a window that it manages.
 struct World {
     engine: Engine,
@@ -200,8 +213,15 @@ fn uffd() -> Option<Uffd> {
 impl World {
     /// Returns an attached world, unless the system does not permit it.
     fn new(limit: usize) -> Option<Self> {
-        let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
-        Self::attached(limit, Resting::Together(resting))
+        Self::attached(limit, Resting::together())
+    }
+
+    /// The same with memory of this length, which the program has filled.
+    fn filled(limit: usize, len: usize) -> Option<(Self, Range<usize>)> {
+        let world = Self::new(limit)?;
+        let memory = world.map(len);
+        pages(&memory).for_each(|page| fill(page, 1));
+        Some((world, memory))
     }
 
     /// The same for a test whose threads never rest.
@@ -218,18 +238,19 @@ impl World {
     }
 
     fn unattached(limit: usize, resting: Resting) -> Self {
-        Self::before(None, limit, resting)
+        let store = StoreOptions::new(KEYS, CodecKind::Lz4.into());
+        Self::before(Arc::new(crate::spaces::tests::store(&store)), limit, resting)
     }
 
     /// The same before a store.
-    fn before(store: Option<Arc<Store>>, limit: usize, resting: Resting) -> Self {
+    fn before(store: Arc<Store>, limit: usize, resting: Resting) -> Self {
         let window = sys::window(1 << 32);
         // The staging lies outside: it is not the program's.
         let staging = sys::window(1 << 32);
         let staging = staging.start..staging.start + STAGING + 16 * page_len() + 2 * OTHER;
         let asked = Arc::new(Asked::default());
-        let mut options = EngineOptions::new(limit as u64);
-        (options.window, options.store) = (pages_of(&window), store);
+        let mut options = EngineOptions::new(limit as u64, store);
+        options.window = pages_of(&window);
         let engine = Engine::start(options, Arc::clone(&asked) as _).unwrap();
         let pid = std::process::id() as i32;
         let space = engine.exec(pid);
@@ -375,21 +396,25 @@ impl World {
         }
     }
 
-    /// Asserts that nothing had to be given up, and that what is charged agrees with what is
-    /// there when all is closed.
+    /// Asserts that nothing had to be given up, and that what is counted agrees with the table.
     fn check(&self) {
         assert_eq!(*lock(&self.asked.end), [""; 0]);
-        let managed = self.engine.space(self.space);
-        managed.lock().check();
+        if let Some(managed) = self.engine.shared.books.find(self.space) {
+            managed.lock().check();
+        }
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
+        // Threads of a test that failed may be at it still: a fault there would hide why it did.
+        let has_failed = std::thread::panicking();
+        if !has_failed {
+            self.check();
+        }
         // First the space: what is unmapped then is nobody's.
         self.engine.gone(self.space);
-        // Threads of a test that failed may be at it still: a fault there would hide why it did.
-        if !std::thread::panicking() {
+        if !has_failed {
             assert!(sys::unmap(&self.window) == 0 && sys::unmap(&self.staging) == 0);
         }
     }
@@ -409,6 +434,11 @@ fn number(range: &Range<usize>) {
     (1..).zip(pages(range)).for_each(|(number, page)| sys::put(page, number));
 }
 
+/// Asserts that pages have numbers from this one on.
+fn verify_numbers(range: &Range<usize>, first: u64) {
+    (first..).zip(pages(range)).for_each(|(number, page)| assert_eq!(sys::get(page), number));
+}
+
 /// Asserts that a page is as it was filled.
 fn verify(page: usize, version: u64) {
     for word in (0..page_len()).step_by(8) {
@@ -416,6 +446,17 @@ fn verify(page: usize, version: u64) {
             if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
         let expected = (page as u64) ^ (version << 20) ^ (low << 40);
         assert_eq!(sys::get(page + word), expected, "page {page:#x} word {word} v{version}");
+    }
+}
+
+/// Asserts that pages are as they were filled, but for some, which are zeros.
+fn verify_but(memory: &Range<usize>, zeros: &Range<usize>, version: u64) {
+    for page in pages(memory) {
+        if zeros.contains(&page) {
+            assert_eq!(sys::get(page), 0, "page {page:#x}");
+        } else {
+            verify(page, version);
+        }
     }
 }
 

@@ -40,7 +40,6 @@ fn what_is_touched_is_counted_and_contents_stay() {
     }
     // Whatever is marked, it is what it was (seen/A1).
     pages(&memory).for_each(|page| verify(page, 1));
-    world.check();
 }
 
 /// A huge page has one mark, whichever of its parts is looked at first.
@@ -63,7 +62,6 @@ fn a_sample_of_huge_pages_finds_what_is_touched() {
         pages(&memory).for_each(|page| verify(page, 1));
         world.unmap(&memory);
     }
-    world.check();
 }
 
 #[test]
@@ -90,7 +88,6 @@ fn what_cannot_be_marked_counts_as_touched_and_the_rest_is_seen() {
     let touched = looks.look(shared).expect("memory is closed").touched_10s_bytes as usize;
     assert_eq!(touched, world.engine.space(world.space).open() * page_len());
     pages(&memory).for_each(|page| verify(page, 1));
-    world.check();
 }
 
 #[test]
@@ -118,7 +115,6 @@ fn no_memory_that_zfold_reads_through_has_marks() {
     managed.access().unwrap().unregister(&twin).unwrap();
     drop((space, helper));
     pages(&memory).for_each(|page| verify(page, 1));
-    world.check();
 }
 
 /// What the program opens or gives up has no marks, and to ask for them is no mistake (seen/A5).
@@ -139,5 +135,4 @@ fn what_is_open_again_has_no_marks() {
     pages(&memory).for_each(|page| verify(page, 1));
     world.unmap(&memory);
     assert!(access(&memory).is_err());
-    world.check();
 }

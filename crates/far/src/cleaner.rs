@@ -135,7 +135,6 @@ impl Far {
         }
         #[cfg(test)]
         self.rewrite_early(&kept, &plain)?;
-        self.wait_for_turn(plain.len());
         let number = self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true))?;
         let units = plain.len() / UNIT;
         self.link.count_cleaned((units * SEALED) as u64);

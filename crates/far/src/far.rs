@@ -30,7 +30,6 @@ use crate::link::{Failure, Link};
 use crate::log::{Log, Span, Spot};
 use crate::map::UNIT;
 use crate::options::FarOptions;
-use crate::pace::Pace;
 use crate::seal::{SEALED, Sealer};
 use crate::stats::FarStats;
 use crate::twin::{self, Twin, broken};
@@ -44,7 +43,6 @@ pub(crate) struct Far {
     /// Bytes of the log, as of its last change.
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
-    pace: Pace,
     pub(crate) bell: Bell,
     /// Whether all objects are being removed. A thread that puts shares it until it has published,
     /// so that nothing is put after the removal.
@@ -59,7 +57,6 @@ impl Far {
         let sealer = Sealer::new()
             .ok_or_else(|| io::Error::other("the system has no random numbers for a key"))?;
         Ok(Self {
-            pace: Pace::new(options.bytes_per_second),
             options,
             link: Link::new(engine),
             memory_bytes: AtomicU64::new(log.bytes()),
@@ -101,18 +98,15 @@ impl Far {
     /// Writes whole units to the engine, in objects as long as it likes them (H1).
     pub(crate) fn write(&self, unit: u32, data: &[u8]) -> io::Result<()> {
         self.refuse_absent()?;
-        let mut until = self.until();
+        let until = self.until();
         let object_units = self.log().object_units();
         let mut unit = unit;
         for part in data.chunks(object_units as usize * UNIT) {
-            until += self.wait_for_turn(part.len());
             let closed = sound(self.closed.read());
             if *closed {
                 let what = "nothing is written to a backing that is closed";
                 return Err(io::Error::new(io::ErrorKind::NotConnected, what));
             }
-            // Others may have found meanwhile that it is.
-            self.refuse_absent()?;
             if !self.log().has_room() {
                 self.bell.ring();
                 return Err(full());
@@ -142,20 +136,6 @@ impl Far {
         let why = self.link.last_failure().unwrap_or_default();
         let what = format!("nothing is written while the engine is absent ({why})");
         Err(io::Error::new(io::ErrorKind::NotConnected, what))
-    }
-
-    /// Waits until this many bytes of units may be sent (pace/T1); returns how long that took.
-    pub(crate) fn wait_for_turn(&self, len: usize) -> Duration {
-        let begun = Instant::now();
-        let wait = self.pace.turn(len / UNIT * SEALED, begun);
-        if wait.is_zero() {
-            return wait;
-        }
-        thread::sleep(wait);
-        // On a busy machine that takes longer.
-        let waited = begun.elapsed();
-        self.link.count_wait(waited);
-        waited
     }
 
     /// Puts an object with these units; returns its number.
@@ -289,27 +269,4 @@ impl Far {
 
 fn full() -> io::Error {
     io::Error::new(io::ErrorKind::StorageFull, "the engine has as many objects as can be listed")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{SimEngine, SimFaults};
-
-    #[test]
-    fn who_waited_for_his_turn_sends_nothing_to_an_engine_that_is_absent_by_then() {
-        let engine = Arc::new(SimEngine::new(1, SimFaults::default()));
-        let options = FarOptions::new(1 << 20).with_bytes_per_second(Some(1 << 20));
-        let far = Far::new(Arc::clone(&engine) as _, options).unwrap();
-        // The turn before lasts for three seconds.
-        far.pace.turn(3 << 20, Instant::now());
-        thread::scope(|scope| {
-            let writer = scope.spawn(|| far.write(0, &[1; UNIT]));
-            thread::sleep(Duration::from_millis(100));
-            far.link.set_absent(true);
-            let error = writer.join().unwrap().unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::NotConnected);
-        });
-        assert_eq!(engine.calls_total(), 0);
-    }
 }

@@ -29,7 +29,6 @@ mod map;
 mod object;
 mod objects;
 mod options;
-mod pace;
 pub mod place;
 #[cfg(feature = "s3")]
 mod s3;
@@ -39,6 +38,7 @@ mod seal;
 mod simulation;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../tests/testing/mod.rs"]
 pub mod testing;
 mod twin;
 

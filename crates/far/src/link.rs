@@ -173,11 +173,6 @@ impl Link {
         self.counters.retries_total.add(1);
     }
 
-    /// Counts a wait for the turn to send.
-    pub(crate) fn count_wait(&self, wait: Duration) {
-        self.counters.waited_us_total.add(wait.as_micros() as u64);
-    }
-
     fn says(&self, failure: &Failure) -> String {
         match failure {
             Failure::Engine(error) => format!("{}: {error}", self.engine.name()),

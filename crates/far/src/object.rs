@@ -24,7 +24,7 @@ pub trait Object: Send + Sync + fmt::Debug {
     /// one also fails if the object is replaced meanwhile.
     ///
     /// # Cost
-    /// Up to 16 MiB of memory: the next range is fetched while the caller works.
+    /// Up to 8 MiB of memory.
     fn read(&self) -> io::Result<Box<dyn Read + '_>>;
 
     /// Begins to write it. Until it is complete, the object that was there before is there.

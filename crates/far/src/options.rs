@@ -29,10 +29,6 @@ pub struct FarOptions {
     pub probe: Duration,
     /// The longest wait between two tries of an absent engine.
     pub probe_max: Duration,
-    /// Most bytes a second that are sent, with those that the cleaner sends again. Each object
-    /// counts once, whatever the number of its copies and attempts; fetched bytes do not count. A
-    /// write waits for its turn before its time begins. `None`: no limit.
-    pub bytes_per_second: Option<u64>,
     /// How often the expiry of objects at the engine is moved on.
     pub renew: Duration,
     /// How often the cleaner looks for work if it is not woken.
@@ -42,7 +38,7 @@ pub struct FarOptions {
 impl FarOptions {
     /// Returns the defaults for `len` bytes: 5 s for a read or a write, three attempts 20 ms apart,
     /// an absent engine tried after 200 ms and up to 10 s, renewed every quarter of an hour,
-    /// cleaned each second, as fast as can be.
+    /// cleaned each second.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self {
@@ -52,7 +48,6 @@ impl FarOptions {
             backoff: Duration::from_millis(20),
             probe: Duration::from_millis(200),
             probe_max: Duration::from_secs(10),
-            bytes_per_second: None,
             renew: Duration::from_secs(900),
             tend: Duration::from_secs(1),
         }
@@ -64,7 +59,6 @@ impl FarOptions {
         with_backoff => backoff: Duration,
         with_probe => probe: Duration,
         with_probe_max => probe_max: Duration,
-        with_bytes_per_second => bytes_per_second: Option<u64>,
         with_renew => renew: Duration,
         with_tend => tend: Duration,
     }
@@ -75,9 +69,6 @@ impl FarOptions {
         let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if self.len == 0 || self.len > LEN_MAX {
             return wrong("a far backing has 4096 bytes at least and less than 2 TiB");
-        }
-        if self.bytes_per_second == Some(0) {
-            return wrong("a far backing sends a byte a second at least");
         }
         if self.attempts == 0 || self.deadline.is_zero() {
             return wrong("a far backing asks at least once, and waits for an answer");

@@ -57,7 +57,7 @@ impl fmt::Debug for Login {
 /// Servers of Redis, or what speaks like it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisPlace {
-    /// The servers that were named: one or more nodes of a cluster, or a master and its replicas.
+    /// The servers that were named: a master and its replicas.
     pub servers: Vec<Address>,
     /// The user's name.
     pub login: Login,

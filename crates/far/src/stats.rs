@@ -38,9 +38,6 @@ figures! {
     counter forged_total: Count, "of these, fetches of other bytes than were sent", [state(TABLE)];
     counter absences_total: Count, "times that the engine counted as unreachable",
         [state(TABLE), metric("far_absences_total")];
-    counter waited_us_total: Microseconds,
-        "time that writes and the cleaner waited for --far-bandwidth",
-        [state(TABLE)];
     gauge get_us_p50: Microseconds, "half of the fetches took at most this",
         [state(TABLE), metric("far_get_us_p50")];
     gauge get_us_p99: Microseconds, "99 % of the fetches took at most this",

@@ -328,24 +328,3 @@ fn nothing_is_put_by_who_writes_while_all_is_removed() {
         assert_eq!(engine.objects(), 0, "nothing is left");
     }
 }
-
-#[test]
-fn writes_wait_for_their_turns_and_that_is_no_failure() {
-    let engine = engine();
-    // A write that waits for a processor as long would be late.
-    let deadline = Duration::from_secs(2);
-    let options = quiet().with_deadline(deadline).with_bytes_per_second(Some(32 << 10));
-    let far = open(&engine, options);
-    let (all, begun) = (bytes(9, 192 << 10), Instant::now());
-    for at in [0, 64 << 10, 128 << 10] {
-        far.write_at(at as u64, &all[at..][..64 << 10]).unwrap();
-    }
-    // The third begins when two have had their time, each of 66 KiB as they are sent.
-    let least = Duration::from_millis(4120);
-    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
-    let waited = Duration::from_micros(far.stats().waited_us_total);
-    assert!(waited >= least - deadline, "{waited:?}");
-    assert_eq!(far.stats().absences_total, 0);
-    assert!(read(&far, 0, all.len()).unwrap() == all);
-    assert!(FarBacking::open(engine as _, quiet().with_bytes_per_second(Some(0))).is_err());
-}

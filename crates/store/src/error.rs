@@ -5,7 +5,6 @@ use zfold_pool::source::SourceError;
 use zfold_pool::{AllocError, ConfigError};
 
 use crate::codec::CodecError;
-use crate::entry::State;
 
 /// A key beyond the store's last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -21,30 +20,12 @@ pub struct KeyError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A store has at least one slot.
-    #[error("a store needs at least one slot")]
-    NoSlots,
-    /// The accept threshold is a share of the limit, at most 100 percent.
-    #[error("an accept threshold of {0} % is above 100 %")]
-    AcceptPercent(u8),
-    /// A write of the backing file holds 1 to 1024 pages.
-    #[error("a writeback batch of {0} pages is not within 1 to 1024")]
-    WritebackBatch(u32),
-    /// So many codecs for recompression are too many.
-    #[error("{0} codecs to recompress with are more than {most}", most = State::CODECS_MAX - 1)]
-    TooManyCodecs(usize),
-    /// The store has no codec of this priority.
-    #[error("there is no codec of priority {0}")]
-    NoSuchCodec(u8),
+    /// An option makes no store; which, and why.
+    #[error("{0}")]
+    Option(String),
     /// A codec cannot be set up.
     #[error("{0}")]
     Codec(#[source] CodecError),
-    /// Equal pages cannot share an object that names one key.
-    #[error("deduplication and key headers exclude each other")]
-    DeduplicateWithKeys,
-    /// Pages of the pool are longer than a store keeps.
-    #[error("pages of {0} bytes are too long for a store")]
-    PageLength(usize),
     /// The pool holds objects that the store does not know.
     #[error("a store needs an empty pool of its own")]
     PoolInUse,

@@ -44,7 +44,8 @@ const PIPEFS_MAGIC: u64 = 0x5049_5045;
 pub enum Readers {
     /// Its owner.
     Owner,
-    /// The users who could read the old file; of a new one, whom the process's mask permits.
+    /// The users who could read the old file, if it has the same owner and group; of a new one,
+    /// whom the process's mask permits.
     AsBefore,
 }
 
@@ -273,30 +274,14 @@ fn create_part(part: &Path, path: &Path, readers: Readers) -> io::Result<File> {
         (Readers::AsBefore, Err(_)) => return create(0o666),
         (Readers::AsBefore, Ok(before)) => before,
     };
-    let permitted = if before.uid() == geteuid().as_raw() {
-        0o777
-    } else {
-        // What another owner has permitted is not this user's wish: the mask holds, which nobody
-        // can ask for without changing it.
-        let empty = create(0o666)?;
-        fs::remove_file(part)?;
-        empty.metadata()?.mode()
-    };
-    // Its owner's alone until it has the group for which the mode was meant.
-    let file = create(before.mode() & 0o600)?;
-    let has_group =
-        file.metadata()?.gid() == before.gid() || fchown(&file, None, Some(before.gid())).is_ok();
-    let mode = before.mode() & permitted & 0o777;
-    let mode = if has_group { mode } else { without_group(mode) };
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    let file = create(0o600)?;
+    let now = file.metadata()?;
+    let has_group = || now.gid() == before.gid() || fchown(&file, None, Some(before.gid())).is_ok();
+    // The mode was meant for that owner and that group.
+    if now.uid() == before.uid() && has_group() {
+        file.set_permissions(fs::Permissions::from_mode(before.mode() & 0o777))?;
+    }
     Ok(file)
-}
-
-/// Returns the mode of a file that has another group than the one for which `mode` was meant: its
-/// group and all others may do what both of them could.
-fn without_group(mode: u32) -> u32 {
-    let both = (mode >> 3) & mode & 0o7;
-    mode & 0o700 | both << 3 | both
 }
 
 /// Refuses what is planted (T1).

@@ -23,12 +23,13 @@
 //!   memory the machine is.
 //!
 //! # Features
-//! `zstd` and `lzo` are codecs, both on by default; LZ4 is always there. `testing` has
-//! what tests of stores need.
+//! `zstd`, which is on by default, and `lzo` are codecs; LZ4 and `page` are always there. `testing`
+//! has what tests of stores need.
 
 pub mod backing;
 pub mod codec;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../tests/testing/conformance.rs"]
 pub mod conformance;
 pub mod files;
 pub mod pressure;
@@ -36,7 +37,6 @@ pub mod shrinker;
 
 mod cache;
 mod content;
-mod crate_error;
 mod digests;
 mod entry;
 mod error;
@@ -54,7 +54,6 @@ mod tuning;
 pub use cache::{Cache, CacheError, CacheOptions, CacheStats};
 pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary};
 pub use content::{Content, Stored};
-pub use crate_error::Error;
 pub use digests::{Digest, Digests};
 pub use error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
 pub use options::{BackingOptions, CodecChoice, Incompressible, StoreOptions, Tunables};

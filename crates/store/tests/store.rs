@@ -125,8 +125,8 @@ fn options_out_of_range_are_refused() {
         change(&mut options);
         Store::new(create("x", &PoolOptions::new(Allocator::Zbud)).unwrap(), &options).unwrap_err()
     };
-    assert_eq!(open(|options| options.slots = 0), OpenError::NoSlots);
-    assert_eq!(open(|options| options.accept_percent = 101), OpenError::AcceptPercent(101));
+    assert!(matches!(open(|options| options.slots = 0), OpenError::Option(_)));
+    assert!(matches!(open(|options| options.accept_percent = 101), OpenError::Option(_)));
     assert!(matches!(open(|options| options.slots = u64::MAX), OpenError::SlotTable(_)));
     let used = create("used", &PoolOptions::new(Allocator::Zbud)).unwrap();
     used.insert(b"somebody's").unwrap();

@@ -1,4 +1,4 @@
-//! Real servers of Redis on loopback, alone and as a cluster.
+//! Real servers of Redis on loopback.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::process::Killed;
 use crate::skip::{free_port, has_loopback, installed};
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::PATIENCE;
 
 /// Returns whether there are the programs that the tests need, and loopback; says so if not.
 pub fn ready() -> bool {
@@ -98,51 +98,5 @@ impl Server {
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("a signal");
-    }
-}
-
-/// Three masters, each with a replica.
-pub struct Cluster {
-    pub nodes: Vec<Server>,
-}
-
-impl Cluster {
-    /// Starts a cluster and waits until each node says that it is whole.
-    pub fn start() -> Self {
-        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
-        let nodes: Vec<_> = (0..6).map(|_| Server::start(&options)).collect();
-        let addresses: Vec<_> = nodes.iter().map(Server::address).collect();
-        let output = Command::new("redis-cli")
-            .args(["--cluster", "create"])
-            .args(&addresses)
-            .args(["--cluster-replicas", "1", "--cluster-yes"])
-            .output()
-            .expect("redis-cli starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        let cluster = Self { nodes };
-        let synced = |node: &Server| {
-            let info = node.cli(&["INFO", "replication"]);
-            info.contains("role:master") || info.contains("master_link_status:up")
-        };
-        let is_whole = |node: &Server| {
-            node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok") && synced(node)
-        };
-        wait_until("there is a cluster", || {
-            cluster.nodes.iter().all(is_whole) && cluster.masters().len() == 3
-        });
-        cluster
-    }
-
-    /// Returns which nodes are masters by their own account; those that are alive.
-    pub fn masters(&self) -> Vec<usize> {
-        let is_master =
-            |node: &Server| node.try_cli(&["ROLE"]).is_some_and(|said| said.starts_with("master"));
-        (0..self.nodes.len()).filter(|node| is_master(&self.nodes[*node])).collect()
-    }
-
-    pub fn place(&self, copies: usize) -> String {
-        // One node is enough to find the others; two, if that one is gone.
-        let nodes = [self.nodes[0].address(), self.nodes[1].address()];
-        format!("redis://{}/?copies={copies}", nodes.join(","))
     }
 }

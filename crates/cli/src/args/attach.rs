@@ -71,7 +71,6 @@ impl AttachArgs {
             limit: Some(self.limit),
             store: self.store.clone(),
             allocator: Allocator::default(),
-            far_bandwidth: None,
             best_effort: false,
             report: None,
             report_file: None,

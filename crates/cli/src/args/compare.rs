@@ -17,7 +17,7 @@ Examples:
   What would compressing the memory of process 4711 save?
     sudo zfold compare --pid 4711
   The same question for a file, with stronger codecs:
-    zfold compare --file data.bin --codecs lz4hc,zstd:9
+    zfold compare --file data.bin --codecs lz4,zstd:9
   What fits under a limit of 64 MiB:
     zfold compare --file data.bin --limit 64MiB
   Pool sizes as in a Linux 6.1 kernel:
@@ -49,7 +49,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,
 
-    /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, lzo; zstd:9
+    /// Codecs to compare, optionally with a level: lz4, page, zstd, lzo; zstd:9
     /// [default: lz4,zstd,page; with --preset, lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     pub(crate) codecs: Vec<CodecSpec>,

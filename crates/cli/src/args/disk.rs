@@ -65,12 +65,12 @@ pub(crate) struct DiskArgs {
     #[arg(long, help_heading = DEVICE)]
     pub(crate) read_only: bool,
 
-    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep, zstd:3
+    /// Codec, optionally with a level: page, lz4, zstd, lzo; page:deep, zstd:3
     /// [default: page; lz4 with --dictionary].
     #[arg(long, help_heading = MEMORY)]
     pub(crate) codec: Option<CodecSpec>,
 
-    /// Dictionary for the codecs, at most 1 MiB (lz4, lz4hc and zstd can use one).
+    /// Dictionary for the codecs, at most 1 MiB (lz4 and zstd can use one).
     #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = MEMORY)]
     pub(crate) dictionary: Option<PathBuf>,
 
@@ -104,11 +104,6 @@ pub(crate) struct DiskArgs {
     /// Size of the backing file [default: that of the file, or of the device if there is none].
     #[arg(long, value_name = "SIZE", help_heading = COLD, requires = "backing")]
     pub(crate) backing_size: Option<Size>,
-
-    /// Send at most SIZE per second to other machines, such as 50MiB; reads are not limited
-    /// [default: no limit].
-    #[arg(long, value_name = "SIZE", help_heading = COLD, requires = "backing")]
-    pub(crate) far_bandwidth: Option<Size>,
 
     /// Most that may be written to the backing file from now on [default: no limit].
     #[arg(long, value_name = "SIZE", help_heading = COLD, requires = "backing")]

@@ -296,7 +296,7 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, help_heading = MEMORY, requires = "backing")]
     pub(crate) force: bool,
 
-    /// Codec, optionally with a level: lz4, page, lz4hc, zstd, lzo; zstd:3.
+    /// Codec, optionally with a level: lz4, page, zstd, lzo; zstd:3.
     #[arg(long, default_value = "lz4", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 

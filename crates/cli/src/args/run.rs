@@ -60,11 +60,6 @@ pub(crate) struct RunArgs {
     #[arg(help_heading = MEMORY)]
     pub(crate) allocator: Allocator,
 
-    /// Send at most SIZE per second to other machines, such as 50MiB; reads are not limited
-    /// [default: no limit].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
-    pub(crate) far_bandwidth: Option<Size>,
-
     /// Run the program without a limit, with a warning, where managing memory is not permitted or
     /// not possible (see zfold check).
     #[arg(long)]
@@ -90,7 +85,7 @@ pub(crate) struct RunArgs {
 /// Where compressed pages are kept.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct StoreArgs {
-    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, lzo; page:deep,
+    /// Codec, optionally with a level: page, lz4, zstd, lzo; page:deep,
     /// zstd:3.
     #[arg(long, default_value = "page", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,

@@ -85,7 +85,7 @@ impl Device {
         let shrinker = ShrinkerOptions::default()
             .with_interval(SHRINKER_INTERVAL)
             .with_idle_after(args.idle_after.map(|after| after.0))
-            .with_pressure(Some(Box::new(SystemPressure::new()) as _));
+            .with_pressure(SystemPressure::new());
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
         shrinker.enable(args.shrinker);
         let watch = far.clone().map(|far| {

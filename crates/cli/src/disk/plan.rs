@@ -53,13 +53,9 @@ impl DiskPlan {
         };
         check(&args, size)?;
         let backing = args.backing.take().map(|path| {
-            let plan = BackingPlan {
-                target: Target::parse(&path)?,
-                size: args.backing_size.map(|size| size.0),
-                force: args.force,
-                bandwidth: args.far_bandwidth.map(|size| size.0),
-            };
-            plan.checked()
+            let target = Target::parse(&path)?;
+            let size = args.backing_size.map(|size| size.0);
+            Ok(BackingPlan { target, size, force: args.force })
         });
         // page has no dictionaries.
         let usual = if args.dictionary.is_some() { CodecKind::Lz4 } else { CodecKind::Page };

@@ -199,7 +199,7 @@ fn backing(args: &GuestServeArgs) -> Result<Option<BackingOptions>, Failure> {
     let Some(path) = args.backing.clone() else { return Ok(None) };
     let target = Target::File(path);
     let (size, force) = (args.backing_size.map(|size| size.0), args.force);
-    let plan = BackingPlan { target, size, force, bandwidth: None };
+    let plan = BackingPlan { target, size, force };
     let opened = backing::open(&plan, BACKING_LEN)?;
     Ok(Some(opened.options))
 }

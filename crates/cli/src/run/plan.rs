@@ -53,14 +53,12 @@ impl RunPlan {
         if let Some(limit) = size(args.store.store_limit) {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
-        let backing = args.store.backing.as_deref().map(Target::parse).transpose()?;
-        let plan = |target| BackingPlan {
+        let target = args.store.backing.as_deref().map(Target::parse).transpose()?;
+        let backing = target.map(|target| BackingPlan {
             target,
             size: size(args.store.backing_size),
             force: args.store.force,
-            bandwidth: size(args.far_bandwidth),
-        };
-        let backing = backing.map(|target| plan(target).checked()).transpose()?;
+        });
         let asked = args.report.is_some() || args.report_file.is_some();
         let report = asked.then(|| args.report.unwrap_or(ReportFormat::Text));
         let mut typed = args.clone();

@@ -12,10 +12,6 @@ use zfold_store::backing::{BackingError, FileBacking, FileOptions};
 
 use crate::shared::exit::Failure;
 use crate::shared::far;
-use crate::shared::size::at_least;
-
-/// Least bandwidth: a batch of pages goes out within a second.
-const BANDWIDTH_MIN: u64 = 1 << 20;
 
 /// Where cold pages go.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,25 +20,6 @@ pub(crate) struct BackingPlan {
     pub(crate) size: Option<u64>,
     /// Whether a file that is not zfold's may be overwritten.
     pub(crate) force: bool,
-    /// Most bytes a second that go to other machines.
-    pub(crate) bandwidth: Option<u64>,
-}
-
-impl BackingPlan {
-    /// Returns the plan if all of it goes together.
-    ///
-    /// # Errors
-    /// A bandwidth for a backing on this machine, or one that is too low; status 2.
-    pub(crate) fn checked(self) -> Result<Self, Failure> {
-        match (&self.target, self.bandwidth) {
-            (Target::File(_), Some(_)) => Err(Failure::usage(
-                "--far-bandwidth is for pages on other machines: give --backing redis://HOST, or \
-                 leave it out",
-            )),
-            (_, Some(bytes)) => at_least("--far-bandwidth", bytes, BANDWIDTH_MIN).map(|()| self),
-            (_, None) => Ok(self),
-        }
-    }
 }
 
 /// Their place.
@@ -101,7 +78,7 @@ fn connect(plan: &BackingPlan, place: &Place, usual: u64) -> Result<Opened, Fail
         Some(asked) => asked,
         None => usual.min(room),
     };
-    let backing = far::open(engine, len, plan.bandwidth)?;
+    let backing = far::open(engine, len)?;
     let options = BackingOptions::new(Arc::clone(&backing) as _);
     Ok(Opened { options, far: Some(backing) })
 }
@@ -123,30 +100,4 @@ fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOption
         error => Failure::new(error.to_string()),
     })?;
     Ok(BackingOptions::new(Arc::new(backing)))
-}
-
-#[cfg(test)]
-mod tests {
-
-    use super::*;
-
-    fn plan(path: &Path, force: bool) -> BackingPlan {
-        BackingPlan { target: Target::File(path.to_owned()), size: None, force, bandwidth: None }
-    }
-
-    #[test]
-    fn a_bandwidth_is_for_other_machines_and_not_too_little() {
-        let here = plan(Path::new("/var/tmp/cold"), false);
-        let there = BackingPlan {
-            target: Target::parse(Path::new("redis://a")).expect("a place"),
-            ..here.clone()
-        };
-        let at =
-            |plan: &BackingPlan, bandwidth| BackingPlan { bandwidth, ..plan.clone() }.checked();
-        assert!(at(&here, None).is_ok() && at(&there, Some(1 << 20)).is_ok());
-        for (plan, bandwidth, told) in [(&here, 1 << 30, "redis://HOST"), (&there, 7, "1MiB")] {
-            let refused = at(plan, Some(bandwidth)).expect_err("refused");
-            assert!(refused.line().contains(told) && refused.status() == 2, "{refused:?}");
-        }
-    }
 }

@@ -15,8 +15,7 @@ use crate::shared::table::Row;
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a read or a write may take, with all its attempts: by default, a Redis cluster takes 15
-/// s to find that a master is gone.
+/// How long a read or a write may take, with all its attempts: a replica may take over meanwhile.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Reads a place that stands behind `flag`.
@@ -38,17 +37,12 @@ pub(crate) fn connect(place: &Place) -> Result<Arc<dyn Engine>, Failure> {
 }
 
 /// Returns a backing over the engine that stands behind `--backing`, for at most `len` bytes of
-/// pages, to which at most this many bytes are sent each second.
+/// pages.
 ///
 /// # Errors
 /// The options make no backing; the system's error.
-pub(crate) fn open(
-    engine: Arc<dyn Engine>,
-    len: u64,
-    bytes_per_second: Option<u64>,
-) -> Result<Arc<FarBacking>, Failure> {
-    let options = FarOptions::new(len).with_deadline(DEADLINE);
-    let backing = FarBacking::open(engine, options.with_bytes_per_second(bytes_per_second));
+pub(crate) fn open(engine: Arc<dyn Engine>, len: u64) -> Result<Arc<FarBacking>, Failure> {
+    let backing = FarBacking::open(engine, FarOptions::new(len).with_deadline(DEADLINE));
     backing.map(Arc::new).map_err(|error| Failure::new(format!("--backing: {error}")))
 }
 

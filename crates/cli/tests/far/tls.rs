@@ -54,7 +54,7 @@ impl Encrypted {
             "--tls-auth-clients",
             "no",
         ]);
-        let rights = "~zfold:* +set +get +getrange +unlink +expire +info +cluster|slots +asking";
+        let rights = "~zfold:* +set +get +getrange +unlink +expire +info";
         let password = format!(">{PASSWORD}");
         let user =
             ["ACL", "SETUSER", "pages", "on", &password].into_iter().chain(rights.split(' '));

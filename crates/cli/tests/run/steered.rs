@@ -108,7 +108,7 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     for (words, told) in [
         (["set", "limit=1MiB"], "4MiB or more"),
         (["set", "store-limit=1MiB"], "there is no backing file"),
-        (["set", "codec=lzo"], "this run can use page, lz4, zstd"),
+        (["set", "codec=zstd:9"], "this run can use page, lz4, zstd"),
         (["set", "codec=rar"], "rar"),
         (["set", "allocator=fit"], "codec=NAME"),
         (["set", "limit=x"], "a size is"),

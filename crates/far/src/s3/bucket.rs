@@ -43,7 +43,7 @@ const THREADS: usize = 2;
 
 /// A bucket, and the threads that talk to it.
 pub(super) struct Bucket {
-    store: Arc<AmazonS3>,
+    store: AmazonS3,
     /// None once it is dropped.
     runtime: Option<Runtime>,
 }
@@ -91,11 +91,11 @@ impl Bucket {
             .enable_all()
             .build()
             .map_err(|error| place_error!("{place}: no threads: {error}; raise ulimit -u"))?;
-        Ok(Self { store: Arc::new(store), runtime: Some(runtime) })
+        Ok(Self { store, runtime: Some(runtime) })
     }
 
     /// Returns what makes requests.
-    pub(super) fn store(&self) -> &Arc<AmazonS3> {
+    pub(super) fn store(&self) -> &AmazonS3 {
         &self.store
     }
 

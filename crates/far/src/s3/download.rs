@@ -1,92 +1,60 @@
-//! Reading an object by ranges, of which the next is fetched while the last is used.
+//! Reading an object by ranges.
 //!
 //! - F1: all ranges are of one state of the object: each is asked for with its tag, and a server
 //!   that has another state by then refuses.
 
-use std::io::{self, Read};
-use std::mem;
-use std::sync::Arc;
+use std::io::{self, Cursor, Read};
 
-use object_store::aws::AmazonS3;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore as _};
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
-use super::bucket::failed;
+use super::bucket::Bucket;
 
 /// Length of the first range, for callers that need only the beginning, and the most of one range.
 const FIRST: u64 = 256 << 10;
 const MOST: u64 = 8 << 20;
 
 /// An object that is being read.
-pub(super) struct Download {
-    store: Arc<AmazonS3>,
-    threads: Handle,
+pub(super) struct Download<'a> {
+    bucket: &'a Bucket,
     found: ObjectMeta,
     /// Where the next range begins, and how long it is to be.
     at: u64,
     len: u64,
-    fetched: Vec<u8>,
-    used: usize,
-    /// The range that is on its way.
-    next: Option<JoinHandle<io::Result<Vec<u8>>>>,
+    fetched: Cursor<Vec<u8>>,
 }
 
-impl Download {
-    pub(super) fn new(store: Arc<AmazonS3>, threads: Handle, found: ObjectMeta) -> Self {
-        let (fetched, used, next) = (Vec::new(), 0, None);
-        Self { store, threads, found, at: 0, len: FIRST, fetched, used, next }
+impl<'a> Download<'a> {
+    pub(super) fn new(bucket: &'a Bucket, found: ObjectMeta) -> Self {
+        Self { bucket, found, at: 0, len: FIRST, fetched: Cursor::default() }
     }
 
-    /// Begins to fetch the next range, if there is one.
-    fn fetch(&mut self) {
+    /// Fetches the next range.
+    fn fetch(&mut self) -> io::Result<()> {
         let (from, end) = (self.at, self.found.size.min(self.at + self.len));
-        if from == end {
-            return;
-        }
-        self.at = end;
-        self.len = MOST.min(2 * self.len);
-        let (store, key) = (Arc::clone(&self.store), self.found.location.clone());
         let options = GetOptions {
             range: Some(GetRange::Bounded(from..end)),
             if_match: self.found.e_tag.clone(),
             ..GetOptions::default()
         };
-        self.next = Some(self.threads.spawn(async move {
-            let got = store.get_opts(&key, options).await.map_err(|error| failed(&error))?;
-            let bytes = got.bytes().await.map_err(|error| failed(&error))?;
-            let is_whole = bytes.len() as u64 == end - from;
-            is_whole.then(|| bytes.into()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-        }));
+        let bytes = self.bucket.call(async {
+            self.bucket.store().get_opts(&self.found.location, options).await?.bytes().await
+        })?;
+        if bytes.len() as u64 != end - from {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        (self.at, self.len) = (end, MOST.min(2 * self.len));
+        self.fetched = Cursor::new(bytes.into());
+        Ok(())
     }
 }
 
-impl Read for Download {
+impl Read for Download<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.used == self.fetched.len() {
-            if self.next.is_none() {
-                self.fetch();
-            }
-            let Some(next) = self.next.take() else { return Ok(0) };
-            self.fetched = self.threads.block_on(next)??;
-            self.used = 0;
-            self.fetch();
+        let len = self.fetched.read(out)?;
+        if len > 0 || out.is_empty() || self.at == self.found.size {
+            return Ok(len);
         }
-        let len = out.len().min(self.fetched.len() - self.used);
-        out[..len].copy_from_slice(&self.fetched[self.used..][..len]);
-        self.used += len;
-        if self.used == self.fetched.len() {
-            mem::take(&mut self.fetched);
-            self.used = 0;
-        }
-        Ok(len)
-    }
-}
-
-impl Drop for Download {
-    fn drop(&mut self) {
-        if let Some(next) = &self.next {
-            next.abort();
-        }
+        self.fetch()?;
+        self.fetched.read(out)
     }
 }

@@ -6,10 +6,10 @@ mod bounded;
 mod bucket;
 mod download;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../../tests/heard/s3.rs"]
 pub(crate) mod heard;
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::path::Path;
@@ -71,8 +71,7 @@ impl Object for S3Object {
         let found = found.ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "it is not there, or was never completed")
         })?;
-        let store = Arc::clone(self.bucket.store());
-        Ok(Box::new(Download::new(store, self.bucket.threads().clone(), found)))
+        Ok(Box::new(Download::new(&self.bucket, found)))
     }
 
     fn write(&self) -> io::Result<Box<dyn ObjectWrite + '_>> {

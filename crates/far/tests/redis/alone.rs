@@ -1,6 +1,6 @@
 //! One server, or a master with a replica.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -137,26 +137,6 @@ fn a_server_that_does_not_end_fills_no_memory() {
     });
     let error = connect_with(&format!("redis://{address}"), &[]).expect_err("it does not end");
     assert!(error.to_string().contains("more than it was asked for"), "{error}");
-}
-
-#[test]
-fn redirections_end() {
-    needs!(has_loopback());
-    let address = serve(|mut stream| {
-        let (address, mut heard) = (stream.local_addr().expect("an address"), [0; 4096]);
-        while let Ok(len @ 1..) = stream.read(&mut heard) {
-            let info = "run_id:x\r\nrole:master\r\n";
-            let _ = match heard[..len].windows(4).any(|word| word == b"INFO") {
-                true => write!(stream, "${}\r\n{info}\r\n", info.len()),
-                false => write!(stream, "-MOVED 7 {address}\r\n"),
-            };
-        }
-    });
-    let engine = connect(&format!("redis://{address}"));
-    let error = engine.put(0, b"sealed", Instant::now() + Duration::from_secs(2)).expect_err("no");
-    // The time may end in the middle of one.
-    let says = |what: &str| error.to_string().contains(what);
-    assert!(says("from node to node") || says("no answer in time"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 mod alone;
 mod busy;
-mod cluster;
 mod refused;
 
 use std::sync::Arc;

@@ -2,13 +2,12 @@
 
 use zfold_far::EngineError;
 use zfold_far::testing::conformance;
-use zfold_testing::redis::{Cluster, Server, ready};
+use zfold_testing::redis::{Server, ready};
 
 use crate::{connect, connect_with, object, soon};
 
 /// What documents tell to allow a user.
-const RIGHTS: [&str; 8] =
-    ["~zfold:*", "+set", "+wait", "+getrange", "+unlink", "+expire", "+info", "+cluster|slots"];
+const RIGHTS: [&str; 7] = ["~zfold:*", "+set", "+wait", "+getrange", "+unlink", "+expire", "+info"];
 
 fn refused(place: &str, variables: &[(&str, &str)], parts: &[&str]) {
     let error = connect_with(place, variables).expect_err("refused").to_string();
@@ -63,9 +62,9 @@ fn servers_that_are_not_fit_are_refused_with_the_remedy() {
     refused(&format!("redis://{address},{}", other.address()), &[], &["are two masters"]);
     let replica = Server::start(&["--replicaof", "127.0.0.1", &server.port.to_string()]);
     refused(&replica.place(), &[], &["replica", "name its master too"]);
-    let cluster = Cluster::start();
-    refused(&cluster.place(3), &[], &["has 1 replicas, and copies=3 needs 2"]);
-    refused(&cluster.place(4).replace("copies=4", "copies=9"), &[], &["?copies=1 to 3"]);
+    let node = Server::start(&["--cluster-enabled", "yes"]);
+    refused(&node.place(), &[], &["is a node of a cluster"]);
+    refused("redis://h/?copies=9", &[], &["?copies=1 to 3"]);
     refused("redis://127.0.0.1:1", &[], &["redis at 127.0.0.1:1", "start it"]);
 }
 

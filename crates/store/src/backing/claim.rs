@@ -17,12 +17,20 @@ use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, seek};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::error::{BackingError, Exposure};
+use super::error::BackingError;
 use crate::files::followed;
 
 /// The beginning of a backing file. It says nothing about the pages, which no other process can
 /// use.
 pub(super) const MARK: &[u8] = b"zfold backing file: pages that left the memory of a process\n";
+
+const IN_USE: &str = "is in use; end the process that uses it, or name another file";
+const NO_FILE: &str = "is neither a file nor a block device; name one of these";
+const LINK: &str = "is a symbolic link, which others may have made; name what it leads to";
+const OWNER: &str = "belongs to another user, who could read what is written there; name a file of \
+                     yours, or one that does not exist";
+const NAMES: &str = "has another name by which it can be opened (a hard link); name a file that \
+                     does not exist";
 
 /// A file or device that may be overwritten, open and locked.
 #[derive(Debug)]
@@ -37,7 +45,7 @@ pub(super) struct Claimed {
 /// # Errors
 /// [`BackingError`]; the file is unchanged.
 pub(super) fn claim(path: &Path, create: bool, force: bool) -> Result<Claimed, BackingError> {
-    let cannot = |source| cannot_open(path, source);
+    let cannot = |source| BackingError::open(path, &source);
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && create => {
             return claim_new(path);
@@ -48,27 +56,25 @@ pub(super) fn claim(path: &Path, create: bool, force: bool) -> Result<Claimed, B
         let target = followed(path).map_err(cannot)?;
         return match fs::symlink_metadata(&target) {
             Ok(found) if found.file_type().is_block_device() => claim_device(path, &target),
-            _ => Err(BackingError::Link { path: path.to_owned() }),
+            _ => Err(BackingError::unfit(path, LINK)),
         };
     }
     if found.is_block_device() {
         return claim_device(path, path);
     }
     if !found.is_file() {
-        return Err(BackingError::NotAFile { path: path.to_owned() });
+        return Err(BackingError::unfit(path, NO_FILE));
     }
     let file = open(path, path, OFlags::empty(), false)?;
     let found = file.metadata().map_err(cannot)?;
     if !found.is_file() {
-        return Err(BackingError::NotAFile { path: path.to_owned() });
+        return Err(BackingError::unfit(path, NO_FILE));
     }
     // First, so that nobody is told to change the mode of a file that is not for this.
     if !force && !is_ours(&file, &found).map_err(cannot)? {
         return Err(BackingError::Foreign { path: path.to_owned() });
     }
-    if let Some(why) = exposure(&found, false) {
-        return Err(BackingError::Exposed { path: path.to_owned(), why });
-    }
+    refuse_exposed(path, &found, false)?;
     lock(path, &file)?;
     Ok(Claimed { file, is_device: false })
 }
@@ -76,11 +82,9 @@ pub(super) fn claim(path: &Path, create: bool, force: bool) -> Result<Claimed, B
 /// Creates a file, for its owner only.
 fn claim_new(path: &Path) -> Result<Claimed, BackingError> {
     let file = open(path, path, OFlags::empty(), true)?;
-    let found = file.metadata().map_err(|source| cannot_open(path, source))?;
+    let found = file.metadata().map_err(|source| BackingError::open(path, &source))?;
     // There are file systems without modes.
-    if let Some(why) = exposure(&found, true) {
-        return Err(BackingError::Exposed { path: path.to_owned(), why });
-    }
+    refuse_exposed(path, &found, true)?;
     lock(path, &file)?;
     Ok(Claimed { file, is_device: false })
 }
@@ -89,10 +93,10 @@ fn claim_new(path: &Path) -> Result<Claimed, BackingError> {
 /// area is refused.
 fn claim_device(path: &Path, target: &Path) -> Result<Claimed, BackingError> {
     let file = open(path, target, OFlags::EXCL, false)?;
-    let found = file.metadata().map_err(|source| cannot_open(path, source))?;
+    let found = file.metadata().map_err(|source| BackingError::open(path, &source))?;
     // What took the place of a device just now is none.
     if !found.file_type().is_block_device() {
-        return Err(BackingError::NotAFile { path: path.to_owned() });
+        return Err(BackingError::unfit(path, NO_FILE));
     }
     lock(path, &file)?;
     Ok(Claimed { file, is_device: true })
@@ -103,48 +107,45 @@ fn open(path: &Path, target: &Path, flags: OFlags, new: bool) -> Result<File, Ba
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(new).mode(0o600);
-    options.custom_flags(flags.bits().cast_signed()).open(target).map_err(|source| {
-        let path = path.to_owned();
-        match Errno::from_io_error(&source) {
-            Some(Errno::BUSY) => BackingError::InUse { path },
-            Some(Errno::LOOP) => BackingError::Link { path },
-            Some(Errno::ISDIR) => BackingError::NotAFile { path },
-            // Somebody who may read it may not write to it.
-            Some(Errno::ACCESS) if !new && is_of_others(target) => {
-                BackingError::Exposed { path, why: Exposure::Owner }
-            }
-            _ => BackingError::Open { path, source },
-        }
+    let opened = options.custom_flags(flags.bits().cast_signed()).open(target);
+    opened.map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::BUSY) => BackingError::unfit(path, IN_USE),
+        Some(Errno::LOOP) => BackingError::unfit(path, LINK),
+        Some(Errno::ISDIR) => BackingError::unfit(path, NO_FILE),
+        // Somebody who may read it may not write to it.
+        Some(Errno::ACCESS) if !new && is_of_others(target) => BackingError::unfit(path, OWNER),
+        _ => BackingError::open(path, &source),
     })
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), BackingError> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(BackingError::InUse { path: path.to_owned() }),
-        Err(errno) => Err(cannot_open(path, errno.into())),
+        Err(Errno::WOULDBLOCK) => Err(BackingError::unfit(path, IN_USE)),
+        Err(errno) => Err(BackingError::open(path, &errno.into())),
     }
 }
 
-pub(super) fn cannot_open(path: &Path, source: io::Error) -> BackingError {
-    BackingError::Open { path: path.to_owned(), source }
-}
-
 fn is_of_others(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| exposure(&found, false) == Some(Exposure::Owner))
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() != geteuid().as_raw())
 }
 
-/// Returns why a file is not this user's alone (G2). One that was just created is this user's even
+/// Refuses a file that is not this user's alone (G2). One that was just created is this user's even
 /// where root is somebody else to the file system.
-fn exposure(found: &Metadata, is_new: bool) -> Option<Exposure> {
+fn refuse_exposed(path: &Path, found: &Metadata, is_new: bool) -> Result<(), BackingError> {
     if !is_new && found.uid() != geteuid().as_raw() {
-        Some(Exposure::Owner)
+        Err(BackingError::unfit(path, OWNER))
     } else if found.mode() & 0o077 != 0 {
-        Some(Exposure::Mode)
+        let what = format_args!(
+            "is open to other users, who could read what is written there; chmod 600 {}, or name a \
+             file that does not exist",
+            path.display()
+        );
+        Err(BackingError::unfit(path, what))
     } else if found.nlink() > 1 {
-        Some(Exposure::Names)
+        Err(BackingError::unfit(path, NAMES))
     } else {
-        None
+        Ok(())
     }
 }
 
@@ -193,8 +194,7 @@ mod tests {
             set_mode(&path, mode);
             for force in [false, true] {
                 let refused = open(&path, force).expect_err("refused");
-                let why = matches!(refused, BackingError::Exposed { why: Exposure::Mode, .. });
-                assert!(why && refused.to_string().contains("chmod 600"), "{mode:o}: {refused}");
+                assert!(refused.to_string().contains("chmod 600"), "{mode:o}: {refused}");
             }
             assert_eq!(fs::read(&path).expect("bytes"), MARK, "it was left alone");
         }
@@ -209,7 +209,7 @@ mod tests {
         bait(&path);
         fs::hard_link(&path, &other).expect("a second name");
         let refused = open(&path, true).expect_err("refused");
-        assert!(matches!(refused, BackingError::Exposed { why: Exposure::Names, .. }), "{refused}");
+        assert!(refused.to_string().contains("hard link"), "{refused}");
         fs::remove_file(other).expect("removed");
         open(&path, false).expect("it has one name");
     }
@@ -225,7 +225,7 @@ mod tests {
                 bait(&target);
             }
             let refused = open(&path, true).expect_err("refused");
-            assert!(matches!(refused, BackingError::Link { .. }), "{refused}");
+            assert!(refused.to_string().contains("symbolic link"), "{refused}");
             assert_eq!(target.exists(), made);
         }
     }
@@ -271,8 +271,7 @@ mod tests {
         );
         for force in [false, true] {
             let refused = open(&path, force).expect_err("refused");
-            let why = matches!(refused, BackingError::Exposed { why: Exposure::Owner, .. });
-            assert!(why, "{refused}");
+            assert!(refused.to_string().contains("belongs to another user"), "{refused}");
         }
         assert_eq!(fs::read(&path).expect("bytes"), MARK, "it was left alone");
     }

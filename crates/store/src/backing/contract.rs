@@ -84,48 +84,6 @@ pub trait Backing: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-impl<B: Backing + ?Sized> Backing for Box<B> {
-    fn len(&self) -> u64 {
-        (**self).len()
-    }
-
-    fn align(&self) -> usize {
-        (**self).align()
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        (**self).read_at(offset, out)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        (**self).write_at(offset, data)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        (**self).discard(offset, len)
-    }
-
-    fn wants_discards(&self) -> bool {
-        (**self).wants_discards()
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        (**self).memory_bytes()
-    }
-
-    fn write_bytes(&self) -> usize {
-        (**self).write_bytes()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (**self).descriptor()
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        (**self).sync()
-    }
-}
-
 /// Returns an error unless `bytes` may be read into or written from at `offset` (E2).
 pub(super) fn check_access(
     backing: &(impl Backing + ?Sized),

@@ -28,7 +28,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl
 use rustix::io::retry_on_intr;
 
 use super::buffer::AlignedBuffer;
-use super::claim::{Claimed, MARK, cannot_open, claim};
+use super::claim::{Claimed, MARK, claim};
 use super::contract::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
 use super::error::BackingError;
 
@@ -102,23 +102,32 @@ impl FileBacking {
     ///
     /// [`BackingError`]; a file that was created or made longer stays so.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, BackingError> {
-        let too_short = |len, needed| BackingError::TooShort { path: path.to_owned(), len, needed };
+        let too_short = |len: u64, needed: u64| {
+            let what = "give a length that it can have";
+            BackingError::unfit(
+                path,
+                format_args!("has {len} bytes and needs at least {needed}; {what}"),
+            )
+        };
         let asked = options.len.map(round_down);
         if asked == Some(0) {
             return Err(too_short(0, MAX_ALIGN as u64));
         }
         let create = asked.or(options.len_if_new).is_some();
         let Claimed { mut file, is_device } = claim(path, create, options.force)?;
-        let found = file.seek(SeekFrom::End(0)).map_err(|source| cannot_open(path, source))?;
+        let found =
+            file.seek(SeekFrom::End(0)).map_err(|source| BackingError::open(path, &source))?;
         let usual = options.len_if_new.filter(|_| found == 0 && !is_device).map(round_down);
         let (len, start) = (asked.or(usual), if is_device { 0 } else { MARK_LEN });
         let mut whole = found;
         let asked = len.map(|len| len.saturating_add(start));
         if let Some(len) = asked.filter(|&len| len > found && !is_device) {
-            file.set_len(len).map_err(|source| BackingError::Resize {
-                path: path.to_owned(),
-                len,
-                source,
+            file.set_len(len).map_err(|source| {
+                BackingError::Unfit(format!(
+                    "cannot make {} {len} bytes long: {source}; ask for less or name a file on a \
+                     larger disk",
+                    path.display()
+                ))
             })?;
             whole = len;
         }
@@ -131,8 +140,13 @@ impl FileBacking {
         let align = direct.unwrap_or(MIN_ALIGN);
         let direct = direct.is_some();
         if !is_device {
-            write_mark(&file)
-                .map_err(|source| BackingError::Mark { path: path.to_owned(), source })?;
+            write_mark(&file).map_err(|source| {
+                let remedy = "free some space or name another file";
+                BackingError::Unfit(format!(
+                    "cannot write to {}: {source}; {remedy}",
+                    path.display()
+                ))
+            })?;
         }
         Ok(Self { path: path.to_owned(), file, start, len, align, direct })
     }
@@ -294,7 +308,7 @@ mod tests {
         let scratch = Scratch::new();
         let first = open(&scratch.file(), Some(8192)).unwrap();
         let error = open(&scratch.file(), None).unwrap_err();
-        assert!(matches!(error, BackingError::InUse { .. }), "{error}");
+        assert!(error.to_string().contains("is in use"), "{error}");
         assert!(error.to_string().starts_with(scratch.file().to_str().unwrap()), "{error}");
         drop(first);
         open(&scratch.file(), None).unwrap();
@@ -344,17 +358,17 @@ mod tests {
     #[test]
     fn what_is_no_file_is_refused() {
         let scratch = Scratch::new();
-        let open = |path: &Path, len| open(path, len).unwrap_err();
-        assert!(matches!(open(scratch.0.path(), None), BackingError::NotAFile { .. }));
-        assert!(matches!(open(Path::new("/dev/null"), None), BackingError::NotAFile { .. }));
-        let missing = open(&scratch.file(), None);
-        assert!(missing.to_string().contains("give a length to create it"), "{missing}");
+        let refused = |path: &Path, len, told: &str| {
+            let error = open(path, len).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        };
+        refused(scratch.0.path(), None, "is neither a file nor a block device");
+        refused(Path::new("/dev/null"), None, "is neither a file nor a block device");
+        refused(&scratch.file(), None, "give a length to create it");
         assert!(!scratch.file().exists());
-        let empty = open(&scratch.file(), Some(4095));
-        assert!(matches!(empty, BackingError::TooShort { needed: 4096, .. }), "{empty}");
+        refused(&scratch.file(), Some(4095), "needs at least 4096");
         assert!(!scratch.file().exists());
-        let endless = open(&scratch.file(), Some(u64::MAX));
-        assert!(matches!(endless, BackingError::Resize { .. }), "{endless}");
+        refused(&scratch.file(), Some(u64::MAX), "ask for less");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A [`Backing`] is a fixed number of bytes that are read and written in whole multiples of its
 //! alignment. It has no notion of pages and keeps no checksums: the caller that writes remembers
 //! where each page lies, and must notice wrong bytes when it reads. [`FileBacking`] is a file or a
-//! block device, [`MemoryBacking`] a vector, and `FaultyBacking` (feature `testing`) stands before
-//! another one and does what bad disks do.
+//! block device. For tests (feature `testing`), `MemoryBacking` is a vector, and `FaultyBacking`
+//! stands before another one and does what bad disks do.
 //!
 //! # Invariants
 //!
@@ -23,14 +23,19 @@ mod contract;
 mod error;
 pub(crate) mod extents;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../../tests/testing/faulty.rs"]
 mod faulty;
 mod file;
+#[cfg(any(test, feature = "testing"))]
+#[path = "../../tests/testing/memory.rs"]
 mod memory;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{Backing, MAX_ALIGN, MIN_ALIGN};
-pub use error::{BackingError, Exposure};
+pub use error::BackingError;
+pub use extents::Extents;
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, Faults, FaultyBacking};
 pub use file::{FileBacking, FileOptions};
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryBacking;

@@ -1,27 +1,22 @@
 //! Which values a cache has, and in what order they were used. Single-threaded.
 //!
-//! ```text
-//!   map:  key -> node          oldest <-> node <-> ... <-> newest
-//! ```
-//!
-//! - V1: map and list hold the same values; a node in neither is in the list of free nodes.
-//! - V2: `charged_bytes` is the sum of the bytes that the values take outside map and nodes.
+//! - V1: `charged_bytes` is the sum of the bytes that the values take outside the index.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{Hash, Hasher, RandomState};
 use std::sync::Arc;
+
+use lru::LruCache;
 
 use super::value::Value;
 
-/// No node.
-const NONE: u32 = u32::MAX;
+/// Bytes of a place in the hash table: two pointers, and a byte of the table's own.
+const PLACE_BYTES: u64 = 2 * size_of::<usize>() as u64 + 1;
 
-/// Bytes that room for one entry of the map costs: the entry, a byte of the hash table's own, and
-/// the eighth that it leaves empty.
-const ENTRY_BYTES: u64 = (size_of::<(Key, u32)>() as u64 + 1) * 8 / 7;
+/// Bytes of a node in the order of use: the key, two neighbours, and what the allocator adds.
+const NODE_BYTES: u64 = 4 * size_of::<usize>() as u64;
 
-/// A value as a key of the map: its key's bytes.
+/// A value as a key of the table: its key's bytes.
 #[derive(Debug)]
 struct Key(Arc<Value>);
 
@@ -45,24 +40,12 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// A place in the order of use.
-#[derive(Debug)]
-struct Node {
-    /// `None` in a free node.
-    value: Option<Arc<Value>>,
-    older: u32,
-    /// In a free node the next free one.
-    newer: u32,
-}
-
 /// The values of a cache.
 #[derive(Debug)]
 pub(super) struct Index {
-    map: HashMap<Key, u32>,
-    nodes: Vec<Node>,
-    free: u32,
-    oldest: u32,
-    newest: u32,
+    values: LruCache<Key, (), RandomState>,
+    /// The most values that there were: the table does not shrink.
+    most: usize,
     charged_bytes: u64,
     /// Bytes of all values, as their owners know them.
     value_bytes: u64,
@@ -70,22 +53,15 @@ pub(super) struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self {
-            map: HashMap::new(),
-            nodes: Vec::new(),
-            free: NONE,
-            oldest: NONE,
-            newest: NONE,
-            charged_bytes: 0,
-            value_bytes: 0,
-        }
+        let values = LruCache::unbounded_with_hasher(RandomState::new());
+        Self { values, most: 0, charged_bytes: 0, value_bytes: 0 }
     }
 }
 
 impl Index {
     /// Returns the number of values.
     pub(super) fn len(&self) -> usize {
-        self.map.len()
+        self.values.len()
     }
 
     /// Returns the bytes of all values, as their owners know them.
@@ -93,63 +69,43 @@ impl Index {
         self.value_bytes
     }
 
-    /// Returns all bytes of memory that map, nodes, keys and values take, but for the values'
+    /// Returns all bytes of memory that the index, keys and values take, but for the values'
     /// objects.
     pub(super) fn bytes(&self) -> u64 {
-        let nodes = self.nodes.capacity() * size_of::<Node>();
-        self.map.capacity() as u64 * ENTRY_BYTES + nodes as u64 + self.charged_bytes
+        // A hash table leaves an eighth of its places empty, and doubles.
+        let places = (8 * self.most).div_ceil(7).next_power_of_two() as u64;
+        places * PLACE_BYTES + self.len() as u64 * NODE_BYTES + self.charged_bytes
     }
 
     /// Returns whether there is a value of `key`, which does not count as a use.
     pub(super) fn contains(&self, key: &[u8]) -> bool {
-        self.map.contains_key(key)
+        self.values.contains(key)
     }
 
     /// Returns the value of `key`, which is the newest then.
     pub(super) fn used(&mut self, key: &[u8]) -> Option<Arc<Value>> {
-        let node = *self.map.get(key)?;
-        if node != self.newest {
-            self.unlink(node);
-            self.link_newest(node);
-        }
-        self.nodes[node as usize].value.clone()
+        self.values.get_key_value(key).map(|(Key(value), ())| Arc::clone(value))
     }
 
     /// Makes `value` the newest; returns the value that its key had.
-    ///
-    /// # Panics
-    /// If there are 2^32 - 1 values.
     pub(super) fn insert(&mut self, value: Arc<Value>) -> Option<Arc<Value>> {
         let old = self.remove(value.key());
         self.charged_bytes += value.charged_bytes();
         self.value_bytes += value.len() as u64;
-        let node = self.take_node(Arc::clone(&value));
-        self.map.insert(Key(value), node);
-        self.link_newest(node);
+        self.values.put(Key(value), ());
+        self.most = self.most.max(self.len());
         old
     }
 
     /// Takes the value of `key` out.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Arc<Value>> {
-        let node = self.map.remove(key)?;
-        self.unlink(node);
-        let freed = &mut self.nodes[node as usize];
-        let value = freed.value.take().expect("V1: a node of the map has a value");
-        freed.newer = std::mem::replace(&mut self.free, node);
-        self.charged_bytes -= value.charged_bytes();
-        self.value_bytes -= value.len() as u64;
-        Some(value)
+        let (Key(value), ()) = self.values.pop_entry(key)?;
+        Some(self.uncount(value))
     }
 
     /// Returns copies of all keys, the oldest first.
     pub(super) fn keys(&self) -> Vec<Box<[u8]>> {
-        let mut keys = Vec::with_capacity(self.len());
-        let mut node = self.oldest;
-        while let Some(found) = self.nodes.get(node as usize) {
-            keys.extend(found.value.as_ref().map(|value| value.key().into()));
-            node = found.newer;
-        }
-        keys
+        self.values.iter().rev().map(|(Key(value), ())| value.key().into()).collect()
     }
 
     /// Takes the oldest values out, until those taken say that they take `bytes`, their objects
@@ -157,66 +113,27 @@ impl Index {
     pub(super) fn take_oldest(&mut self, bytes: u64) -> Vec<Arc<Value>> {
         let (mut taken, mut taken_bytes) = (Vec::new(), 0);
         while taken_bytes < bytes
-            && let Some(oldest) = self.nodes.get(self.oldest as usize)
+            && let Some((Key(value), ())) = self.values.pop_lru()
         {
-            let value = oldest.value.clone().expect("V1: a node of the list has a value");
             taken_bytes += value.charged_bytes() + value.stored_bytes();
-            self.remove(value.key());
-            taken.push(value);
+            taken.push(self.uncount(value));
         }
         taken
     }
 
-    fn take_node(&mut self, value: Arc<Value>) -> u32 {
-        let new = Node { value: Some(value), older: NONE, newer: NONE };
-        let node = self.free;
-        if node == NONE {
-            let node = u32::try_from(self.nodes.len()).ok().filter(|&node| node != NONE);
-            self.nodes.push(new);
-            return node.expect("fewer than 2^32 - 1 values");
-        }
-        self.free = self.nodes[node as usize].newer;
-        self.nodes[node as usize] = new;
-        node
+    /// Uncounts a value that was taken out.
+    fn uncount(&mut self, value: Arc<Value>) -> Arc<Value> {
+        self.charged_bytes -= value.charged_bytes();
+        self.value_bytes -= value.len() as u64;
+        value
     }
 
-    fn link_newest(&mut self, node: u32) {
-        let before = std::mem::replace(&mut self.newest, node);
-        self.nodes[node as usize].older = before;
-        self.nodes[node as usize].newer = NONE;
-        match self.nodes.get_mut(before as usize) {
-            Some(before) => before.newer = node,
-            None => self.oldest = node,
-        }
-    }
-
-    fn unlink(&mut self, node: u32) {
-        let Node { older, newer, .. } = self.nodes[node as usize];
-        match self.nodes.get_mut(older as usize) {
-            Some(older) => older.newer = newer,
-            None => self.oldest = newer,
-        }
-        match self.nodes.get_mut(newer as usize) {
-            Some(newer) => newer.older = older,
-            None => self.newest = older,
-        }
-    }
-
-    /// Asserts V1 and V2.
+    /// Asserts V1.
     ///
     /// # Panics
-    /// If one is broken.
+    /// If it is broken.
     pub(super) fn check(&self) {
-        let (mut node, mut older, mut count, mut charged) = (self.oldest, NONE, 0, 0);
-        while let Some(found) = self.nodes.get(node as usize) {
-            let value = found.value.as_ref().expect("V1: a node of the list has a value");
-            assert_eq!(found.older, older, "V1: the list runs both ways");
-            assert_eq!(self.map.get(value.key()), Some(&node), "V1: the map has its key");
-            charged += value.charged_bytes();
-            count += 1;
-            (older, node) = (node, found.newer);
-        }
-        assert_eq!((self.newest, self.map.len()), (older, count), "V1");
-        assert_eq!(self.charged_bytes, charged, "V2");
+        let charged: u64 = self.values.iter().map(|(Key(value), ())| value.charged_bytes()).sum();
+        assert_eq!(self.charged_bytes, charged, "V1");
     }
 }

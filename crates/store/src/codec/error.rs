@@ -16,7 +16,7 @@ pub const MAX_DICTIONARY_LEN: usize = 1 << 20;
 #[non_exhaustive]
 pub enum CodecError {
     /// No codec has this name.
-    #[error("unknown codec '{0}' (choices: {all})", all = names(|_| true))]
+    #[error("unknown codec '{0}' (choices: {all})", all = names(CodecKind::is_built))]
     UnknownCodec(String),
     /// The codec does not accept this level, or it is neither a number nor one of its names.
     #[error("bad level '{level}' for codec '{}' ({})", .kind.name(), levels(*.kind))]
@@ -40,7 +40,10 @@ pub enum CodecError {
     )]
     NoDictionaries(CodecKind),
     /// The crate was built without the feature of this codec.
-    #[error("codec '{name}' is not in this build (feature {name})", name = .0.name())]
+    #[error(
+        "{codec}: this zfold was built without it; build with --features {codec}",
+        codec = .0.name()
+    )]
     NotBuilt(CodecKind),
     /// No dictionary could be trained; contains the library's message.
     #[error("cannot train a dictionary ({0}); give more or other samples")]
@@ -55,11 +58,8 @@ fn names(which: fn(CodecKind) -> bool) -> String {
 
 /// Returns the levels of a codec.
 fn levels(kind: CodecKind) -> String {
-    match kind.levels() {
-        Some(_) if !kind.level_names().is_empty() => {
-            format!("choices: {}", kind.level_names().join(", "))
-        }
-        Some(levels) => format!("range: {} to {}", levels.start(), levels.end()),
-        None => "it has no levels".to_owned(),
+    match kind.level_names() {
+        [] => format!("range: {} to {}", kind.levels().start(), kind.levels().end()),
+        names => format!("choices: {}", names.join(", ")),
     }
 }

@@ -11,8 +11,6 @@ pub enum CodecKind {
     /// `lz4`: LZ4 blocks, the fastest codec. The level is the acceleration: higher is faster and
     /// compresses less.
     Lz4,
-    /// `lz4hc`: the same blocks from a slower and more thorough search.
-    Lz4Hc,
     /// `page`: zfold's own format, made for pages of memory up to 64 KiB; longer ones are refused
     /// as incompressible. A quarter fewer bytes than `lz4` at nearly its speed; `page:deep`
     /// searches thoroughly, for pages that stay compressed for long.
@@ -26,27 +24,34 @@ pub enum CodecKind {
 
 impl CodecKind {
     /// Every codec, in the order in which they are listed to people.
-    pub const ALL: [Self; 5] = [Self::Lz4, Self::Lz4Hc, Self::Page, Self::Zstd, Self::Lzo];
+    pub const ALL: [Self; 4] = [Self::Lz4, Self::Page, Self::Zstd, Self::Lzo];
 
     /// Returns the name by which the codec is written.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lz4 => "lz4",
-            Self::Lz4Hc => "lz4hc",
             Self::Page => "page",
             Self::Zstd => "zstd",
             Self::Lzo => "lzo",
         }
     }
 
-    /// Returns the levels the codec accepts, or `None` if it has no levels.
-    pub fn levels(self) -> Option<RangeInclusive<i32>> {
+    /// Returns whether this crate was built with the codec.
+    pub fn is_built(self) -> bool {
         match self {
-            Self::Lz4 => Some(1..=65537),
-            Self::Lz4Hc => Some(3..=12),
-            Self::Page => Some(page::QUICK..=page::DEEP),
-            Self::Zstd => Some(-7..=22),
-            Self::Lzo => None,
+            Self::Lz4 | Self::Page => true,
+            Self::Zstd => cfg!(feature = "zstd"),
+            Self::Lzo => cfg!(feature = "lzo"),
+        }
+    }
+
+    /// Returns the levels the codec accepts.
+    pub fn levels(self) -> RangeInclusive<i32> {
+        match self {
+            Self::Lz4 => 1..=65537,
+            Self::Page => page::QUICK..=page::DEEP,
+            Self::Zstd => -7..=22,
+            Self::Lzo => 0..=0,
         }
     }
 
@@ -60,20 +65,16 @@ impl CodecKind {
 
     /// Returns whether the codec compresses with a [`Dictionary`](crate::Dictionary).
     pub fn takes_dictionary(self) -> bool {
-        match self {
-            Self::Lz4 | Self::Lz4Hc | Self::Zstd => true,
-            Self::Page | Self::Lzo => false,
-        }
+        matches!(self, Self::Lz4 | Self::Zstd)
     }
 
-    /// Returns the level used when none is given, or `None` if the codec has no levels.
-    pub(crate) fn default_level(self) -> Option<i32> {
+    /// Returns the level used when none is given.
+    pub(crate) fn default_level(self) -> i32 {
         match self {
-            Self::Lz4 => Some(1),
-            Self::Lz4Hc => Some(9),
-            Self::Page => Some(page::QUICK),
-            Self::Zstd => Some(-1),
-            Self::Lzo => None,
+            Self::Lz4 => 1,
+            Self::Page => page::QUICK,
+            Self::Zstd => -1,
+            Self::Lzo => 0,
         }
     }
 }

@@ -24,10 +24,9 @@ use super::{Codec, DecodeError, Dictionary};
 /// How far back LZ4 refers, and so how much of a dictionary it can use.
 const WINDOW: usize = 64 * 1024;
 
-// Functions that lz4-sys builds but does not declare, with the signatures of lz4.h and lz4hc.h.
+// Functions that lz4-sys builds but does not declare, with the signatures of lz4.h.
 unsafe extern "C" {
     safe fn LZ4_sizeofState() -> c_int;
-    safe fn LZ4_sizeofStateHC() -> c_int;
     fn LZ4_compress_fast_extState(
         state: *mut c_void,
         src: *const c_char,
@@ -36,21 +35,9 @@ unsafe extern "C" {
         dst_capacity: c_int,
         acceleration: c_int,
     ) -> c_int;
-    fn LZ4_compress_HC_extStateHC(
-        state: *mut c_void,
-        src: *const c_char,
-        dst: *mut c_char,
-        src_len: c_int,
-        dst_capacity: c_int,
-        level: c_int,
-    ) -> c_int;
     fn LZ4_initStream(buffer: *mut c_void, len: usize) -> *mut c_void;
-    fn LZ4_initStreamHC(buffer: *mut c_void, len: usize) -> *mut c_void;
-    fn LZ4_resetStreamHC_fast(stream: *mut c_void, level: c_int);
     fn LZ4_loadDictSlow(stream: *mut c_void, dictionary: *const c_char, len: c_int) -> c_int;
-    fn LZ4_loadDictHC(stream: *mut c_void, dictionary: *const c_char, len: c_int) -> c_int;
     fn LZ4_attach_dictionary(stream: *mut c_void, prepared: *const c_void);
-    fn LZ4_attach_HC_dictionary(stream: *mut c_void, prepared: *const c_void);
     fn LZ4_compress_fast_continue(
         stream: *mut c_void,
         src: *const c_char,
@@ -58,13 +45,6 @@ unsafe extern "C" {
         src_len: c_int,
         dst_capacity: c_int,
         acceleration: c_int,
-    ) -> c_int;
-    fn LZ4_compress_HC_continue(
-        stream: *mut c_void,
-        src: *const c_char,
-        dst: *mut c_char,
-        src_len: c_int,
-        dst_capacity: c_int,
     ) -> c_int;
     fn LZ4_decompress_safe_usingDict(
         src: *const c_char,
@@ -76,18 +56,9 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Which of the two compressors, and how thoroughly it searches.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Search {
-    /// With this acceleration.
-    Fast(c_int),
-    /// At this level. From level 10 on each call also allocates 64 KiB.
-    High(c_int),
-}
-
-/// A context of either LZ4 codec; they differ in the compressor only.
+/// A context of LZ4.
 pub(super) struct Lz4 {
-    search: Search,
+    acceleration: c_int,
     /// What the compressor works in (W2).
     state: Box<[u64]>,
     prepared: Option<Prepared>,
@@ -101,69 +72,46 @@ struct Prepared {
 
 impl Lz4 {
     /// Returns a context, of blocks that refer to the dictionary if there is one.
-    pub(super) fn new(search: Search, dictionary: Option<&Dictionary>) -> Self {
-        let prepared = dictionary.map(|dictionary| Prepared::new(search, dictionary));
-        Self { search, state: search.new_state(), prepared }
+    pub(super) fn new(acceleration: c_int, dictionary: Option<&Dictionary>) -> Self {
+        Self { acceleration, state: new_state(), prepared: dictionary.map(Prepared::new) }
     }
 }
 
 impl Prepared {
-    fn new(search: Search, dictionary: &Dictionary) -> Self {
-        let mut prepared = search.new_state();
-        search.begin(&mut prepared);
+    fn new(dictionary: &Dictionary) -> Self {
+        let mut prepared = new_state();
+        begin(&mut prepared);
         let bytes = window(dictionary);
         let (stream, start) = (prepared.as_mut_ptr().cast(), bytes.as_ptr().cast());
-        match search {
-            // SAFETY: `stream` has just been begun as one of this kind, and `start` is readable for
-            // the length passed, which is at most `WINDOW`; the bytes stay there (W1).
-            Search::Fast(_) => unsafe { LZ4_loadDictSlow(stream, start, c_len(bytes)) },
-            // SAFETY: same as above.
-            Search::High(_) => unsafe { LZ4_loadDictHC(stream, start, c_len(bytes)) },
-        };
+        // SAFETY: `stream` has just been begun, and `start` is readable for the length passed,
+        // which is at most `WINDOW`; the bytes stay there (W1).
+        unsafe { LZ4_loadDictSlow(stream, start, c_len(bytes)) };
         Self { dictionary: dictionary.clone(), stream: prepared }
     }
 
     /// Begins the stream that compresses afresh, so that nothing of the pages before, nor of one
     /// that did not fit, is left, and points it to the prepared one.
-    fn begin(&self, search: Search, state: &mut [u64]) {
-        search.begin(state);
+    fn begin(&self, state: &mut [u64]) {
+        begin(state);
         let (stream, prepared) = (state.as_mut_ptr().cast(), self.stream.as_ptr().cast());
-        match search {
-            // SAFETY: `stream` has been begun and `prepared` loaded (W1), both as this kind; the
-            // latter stays where it is and is not written while `stream` points to it.
-            Search::Fast(_) => unsafe { LZ4_attach_dictionary(stream, prepared) },
-            // SAFETY: same as above.
-            Search::High(_) => unsafe { LZ4_attach_HC_dictionary(stream, prepared) },
-        }
+        // SAFETY: `stream` has been begun and `prepared` loaded (W1); the latter stays where it is
+        // and is not written while `stream` points to it.
+        unsafe { LZ4_attach_dictionary(stream, prepared) };
     }
 }
 
-impl Search {
-    /// Returns memory for a compressor of this kind (W2).
-    fn new_state(self) -> Box<[u64]> {
-        let len = match self {
-            Self::Fast(_) => LZ4_sizeofState(),
-            Self::High(_) => LZ4_sizeofStateHC(),
-        };
-        vec![0; (len as usize).div_ceil(size_of::<u64>())].into()
-    }
+/// Returns memory for a compressor (W2).
+fn new_state() -> Box<[u64]> {
+    vec![0; (LZ4_sizeofState() as usize).div_ceil(size_of::<u64>())].into()
+}
 
-    /// Makes `state` an empty stream, whatever it was.
-    fn begin(self, state: &mut [u64]) {
-        let (stream, len): (*mut c_void, _) = (state.as_mut_ptr().cast(), size_of_val(state));
-        let begun = match self {
-            // SAFETY: `stream` is writable for `len` bytes; the function checks length and
-            // alignment, and any contents are allowed.
-            Self::Fast(_) => unsafe { LZ4_initStream(stream, len) },
-            // SAFETY: same as above.
-            Self::High(_) => unsafe { LZ4_initStreamHC(stream, len) },
-        };
-        assert!(!begun.is_null(), "a stream's memory has the length and alignment it needs (W2)");
-        if let Self::High(level) = self {
-            // SAFETY: `stream` is a stream of this kind since the call above.
-            unsafe { LZ4_resetStreamHC_fast(stream, level) };
-        }
-    }
+/// Makes `state` an empty stream, whatever it was.
+fn begin(state: &mut [u64]) {
+    let (stream, len): (*mut c_void, _) = (state.as_mut_ptr().cast(), size_of_val(state));
+    // SAFETY: `stream` is writable for `len` bytes; the function checks length and alignment, and
+    // any contents are allowed.
+    let begun = unsafe { LZ4_initStream(stream, len) };
+    assert!(!begun.is_null(), "a stream's memory has the length and alignment it needs (W2)");
 }
 
 /// Returns the part of a dictionary that LZ4 can refer to.
@@ -181,33 +129,25 @@ fn c_len(bytes: &[u8]) -> c_int {
 impl Codec for Lz4 {
     fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Option<usize> {
         if let Some(prepared) = &self.prepared {
-            prepared.begin(self.search, &mut self.state);
+            prepared.begin(&mut self.state);
         }
         let state = self.state.as_mut_ptr().cast();
         let (src, dst) = (page.as_ptr().cast(), out.as_mut_ptr().cast());
         let (len, room) = (c_len(page), c_len(out));
-        let written = match (self.search, &self.prepared) {
+        let written = match self.prepared {
             // SAFETY:
-            // - `state` is of this kind (W2); this function initialises it itself, so what it holds
-            //   does not matter;
+            // - `state` is as large as it must be (W2); this function initialises it itself, so
+            //   what it holds does not matter;
             // - `page` is readable and `out` writable for the lengths passed, which `c_len` never
             //   makes longer than the slices;
             // - they do not overlap each other, the state or the dictionary, being `&` and `&mut`.
-            (Search::Fast(acceleration), None) => unsafe {
-                LZ4_compress_fast_extState(state, src, dst, len, room, acceleration)
+            None => unsafe {
+                LZ4_compress_fast_extState(state, src, dst, len, room, self.acceleration)
             },
-            // SAFETY: same as above.
-            (Search::High(level), None) => unsafe {
-                LZ4_compress_HC_extStateHC(state, src, dst, len, room, level)
-            },
-            // SAFETY: same as above, but that `state` was begun as a stream of this kind, and what
-            // is attached to it lives (W1).
-            (Search::Fast(acceleration), Some(_)) => unsafe {
-                LZ4_compress_fast_continue(state, src, dst, len, room, acceleration)
-            },
-            // SAFETY: same as above.
-            (Search::High(_), Some(_)) => unsafe {
-                LZ4_compress_HC_continue(state, src, dst, len, room)
+            // SAFETY: same as above, but that `state` was begun as a stream, and what is attached
+            // to it lives (W1).
+            Some(_) => unsafe {
+                LZ4_compress_fast_continue(state, src, dst, len, room, self.acceleration)
             },
         };
         // 0 means that the result does not fit, or that the page is too long for the format.
@@ -245,6 +185,7 @@ impl fmt::Debug for Lz4 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dictionary = self.prepared.as_ref().map(|of| &of.dictionary);
         let mut debug = f.debug_struct("Lz4");
-        debug.field("search", &self.search).field("dictionary", &dictionary).finish_non_exhaustive()
+        debug.field("acceleration", &self.acceleration).field("dictionary", &dictionary);
+        debug.finish_non_exhaustive()
     }
 }

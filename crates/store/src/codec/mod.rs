@@ -27,7 +27,7 @@ mod zstd;
 use std::fmt;
 use std::str::FromStr;
 
-use lz4::{Lz4, Search};
+use lz4::Lz4;
 
 pub use contract::{Codec, DecodeError};
 pub use dictionary::Dictionary;
@@ -41,8 +41,8 @@ pub use page::reference_decode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CodecSpec {
     kind: CodecKind,
-    /// Within `kind.levels()`, or `None` if there are none.
-    level: Option<i32>,
+    /// Within `kind.levels()`.
+    level: i32,
 }
 
 impl CodecSpec {
@@ -54,10 +54,8 @@ impl CodecSpec {
     pub fn new(kind: CodecKind, level: Option<i32>) -> Result<Self, CodecError> {
         match level {
             None => Ok(Self::from(kind)),
-            Some(n) if kind.levels().is_some_and(|levels| levels.contains(&n)) => {
-                Ok(Self { kind, level })
-            }
-            Some(n) => Err(CodecError::Level { kind, level: n.to_string() }),
+            Some(level) if kind.levels().contains(&level) => Ok(Self { kind, level }),
+            Some(level) => Err(CodecError::Level { kind, level: level.to_string() }),
         }
     }
 
@@ -66,18 +64,16 @@ impl CodecSpec {
         self.kind
     }
 
-    /// Returns the level, given or default, or `None` if the codec has no levels.
-    pub fn level(&self) -> Option<i32> {
+    /// Returns the level, given or default.
+    pub fn level(&self) -> i32 {
         self.level
     }
 
-    /// Returns the level as it is written, or `None` if the codec has no levels.
-    pub fn level_text(&self) -> Option<String> {
-        let level = self.level?;
-        let names = self.kind.level_names().iter();
-        let mut named = self.kind.levels().into_iter().flatten().zip(names);
-        let name = named.find(|&(number, _)| number == level).map(|(_, &name)| name.to_owned());
-        Some(name.unwrap_or_else(|| level.to_string()))
+    /// Returns the level as it is written.
+    fn level_text(&self) -> String {
+        let mut named = self.kind.levels().zip(self.kind.level_names());
+        let name = named.find(|&(number, _)| number == self.level);
+        name.map_or_else(|| self.level.to_string(), |(_, &name)| name.to_owned())
     }
 
     /// Makes a context for pages of `page_len` bytes, without a dictionary.
@@ -113,7 +109,7 @@ impl CodecSpec {
     /// # Panics
     ///
     /// If a library cannot allocate its context.
-    pub fn context_with(
+    pub(crate) fn context_with(
         &self,
         page_len: usize,
         dictionary: Option<&Dictionary>,
@@ -124,17 +120,15 @@ impl CodecSpec {
         if dictionary.is_some() && !self.kind.takes_dictionary() {
             return Err(CodecError::NoDictionaries(self.kind));
         }
-        let level = self.level.unwrap_or_default();
-        Ok(match (self.kind, dictionary) {
-            (CodecKind::Lz4, _) => Box::new(Lz4::new(Search::Fast(level), dictionary)),
-            (CodecKind::Lz4Hc, _) => Box::new(Lz4::new(Search::High(level), dictionary)),
-            (CodecKind::Page, _) => Box::new(page::Page::new(level, page_len)),
+        Ok(match self.kind {
+            CodecKind::Lz4 => Box::new(Lz4::new(self.level, dictionary)),
+            CodecKind::Page => Box::new(page::Page::new(self.level, page_len)),
             #[cfg(feature = "zstd")]
-            (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)),
+            CodecKind::Zstd => Box::new(zstd::Zstd::new(self.level, page_len, dictionary)),
             #[cfg(feature = "lzo")]
-            (CodecKind::Lzo, _) => Box::new(lzo::Lzo::new()),
+            CodecKind::Lzo => Box::new(lzo::Lzo::new()),
             #[cfg(not(all(feature = "zstd", feature = "lzo")))]
-            (kind, _) => return Err(CodecError::NotBuilt(kind)),
+            kind => return Err(CodecError::NotBuilt(kind)),
         })
     }
 }
@@ -158,10 +152,13 @@ impl FromStr for CodecSpec {
             .into_iter()
             .find(|kind| kind.name() == name)
             .ok_or_else(|| CodecError::UnknownCodec(name.to_owned()))?;
+        if !kind.is_built() {
+            return Err(CodecError::NotBuilt(kind));
+        }
         let Some(level) = level else { return Ok(Self::from(kind)) };
         let names = kind.level_names();
         let number = match names.iter().position(|&name| name == level) {
-            Some(at) => kind.levels().and_then(|mut levels| levels.nth(at)),
+            Some(at) => kind.levels().nth(at),
             None if names.is_empty() => level.parse().ok(),
             None => None,
         };
@@ -175,9 +172,9 @@ impl FromStr for CodecSpec {
 impl fmt::Display for CodecSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        match self.level_text() {
-            Some(level) if self.level != self.kind.default_level() => write!(f, ":{level}"),
-            _ => Ok(()),
+        if self.level == self.kind.default_level() {
+            return Ok(());
         }
+        write!(f, ":{}", self.level_text())
     }
 }

@@ -37,11 +37,11 @@ fn specs() -> Vec<CodecSpec> {
     let mut specs = Vec::new();
     for kind in CodecKind::ALL {
         specs.push(CodecSpec::from(kind));
-        if let Some(levels) = kind.levels() {
-            specs.push(CodecSpec::new(kind, Some(*levels.start())).unwrap());
-            specs.push(CodecSpec::new(kind, Some(*levels.end())).unwrap());
-        }
+        specs.push(CodecSpec::new(kind, Some(*kind.levels().start())).unwrap());
+        specs.push(CodecSpec::new(kind, Some(*kind.levels().end())).unwrap());
     }
+    // One without levels has only one.
+    specs.dedup();
     specs
 }
 
@@ -209,18 +209,6 @@ fn damaged_bytes_stay_in_bounds() {
 }
 
 #[test]
-fn garbage_stays_in_bounds() {
-    let mut random = Random::new(4);
-    for spec in defaults() {
-        let mut codec = spec.context(4096).unwrap();
-        for _ in 0..3000 {
-            let len = random.index(600);
-            let _ = decode_damaged(&mut *codec, &random.bytes(len));
-        }
-    }
-}
-
-#[test]
 fn output_depends_on_page_and_dictionary_alone() {
     let noise = noise(5, 4096);
     for (spec, dictionary) in variants(specs()) {
@@ -287,11 +275,11 @@ fn specs_round_trip_as_text() {
         assert_eq!(CodecSpec::from(kind).to_string(), kind.name());
         assert_eq!(kind.name().parse(), Ok(CodecSpec::from(kind)));
         assert_eq!(CodecSpec::new(kind, None), Ok(CodecSpec::from(kind)));
-        for level in kind.levels().into_iter().flatten() {
+        for level in kind.levels() {
             let spec = CodecSpec::new(kind, Some(level)).unwrap();
-            assert_eq!((spec.kind(), spec.level()), (kind, Some(level)));
+            assert_eq!((spec.kind(), spec.level()), (kind, level));
             assert_eq!(spec.to_string().parse(), Ok(spec));
-            let text = spec.level_text().unwrap();
+            let text = spec.level_text();
             assert_eq!(format!("{}:{text}", kind.name()).parse(), Ok(spec));
         }
     }

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::cgroup::{Limit, MEMORY, cgroup_folders, read};
 use super::parse::{self, Version};
-use super::system::{Limit, MEMORY, cgroup_folders, read};
 
-/// What the kernel says of memory that is left. It is found out once which files there are, as for
-/// a [`SystemPressure`](super::SystemPressure); a limit that changes is noticed.
+/// What the kernel says of memory that is left. It is found out once which files there are: a
+/// cgroup that the process is moved to later is not noticed; a limit that changes is.
 ///
 /// Pages of files in a cgroup count as left, used lately or not, except as many as are mapped or
 /// not written yet: the kernel drops them before it ends a process for want of memory. Mapped ones
@@ -25,7 +25,7 @@ impl MemoryLeft {
     }
 
     /// Finds it below `root`.
-    fn below(root: &Path) -> Self {
+    pub(super) fn below(root: &Path) -> Self {
         let limits = [Version::One, Version::Two].into_iter().flat_map(|version| {
             let folders = cgroup_folders(root, version, MEMORY);
             folders.into_iter().map(move |folder| Limit::of(&folder, version))
@@ -41,8 +41,17 @@ impl MemoryLeft {
     /// About 100 microseconds: one file, and up to three for each cgroup.
     pub fn measure(&self) -> Left {
         let machine = read(&self.machine).and_then(|text| parse::available_bytes(&text));
-        let of = self.limits.iter().filter_map(left_of).min_by_key(|left| left.cgroup);
+        let of = self.limits.iter().filter_map(left_of).map(|(_, left)| left);
+        let of = of.min_by_key(|left| left.cgroup);
         Left { machine, ..of.unwrap_or_default() }
+    }
+
+    /// Returns which share is left, of the machine's memory or of the limit of a cgroup, the least.
+    pub(super) fn share(&self) -> Option<f64> {
+        let machine = read(&self.machine).and_then(|text| parse::available(&text));
+        let shares = self.limits.iter().filter_map(left_of);
+        let shares = shares.filter_map(|(limit, left)| Some(left.cgroup? as f64 / limit as f64));
+        machine.into_iter().chain(shares).reduce(f64::min)
     }
 
     /// Returns how many processes the kernel has ended in the own cgroup for want of memory, in
@@ -101,9 +110,9 @@ pub fn memory_left() -> Option<u64> {
     MemoryLeft::new().measure().bytes()
 }
 
-/// Returns what is left below a limit, if there is one.
-fn left_of(of: &Limit) -> Option<Left> {
-    let limit = parse::bytes(&read(&of.limit)?)?;
+/// Returns a limit and what is left below it, if there is one.
+fn left_of(of: &Limit) -> Option<(u64, Left)> {
+    let limit = parse::bytes(&read(&of.limit)?)?.max(1);
     // Version 1 says so where there is none.
     if limit > i64::MAX as u64 / 2 {
         return None;
@@ -115,12 +124,13 @@ fn left_of(of: &Limit) -> Option<Left> {
     };
     let (mapped, unwritten) = (sum(&[of.mapped]), sum(&of.unwritten));
     let dropped = sum(&of.files).saturating_sub(mapped.saturating_add(unwritten));
-    Some(Left {
+    let left = Left {
         machine: None,
         cgroup: Some(limit.saturating_sub(usage.saturating_sub(dropped))),
         unwritten,
         file_refaults: parse::counter(&stat, of.again),
-    })
+    };
+    Some((limit, left))
 }
 
 #[cfg(test)]

@@ -3,22 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The line `some` of a pressure file.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stalls {
-    /// Share of the last 10 seconds, in percent.
-    pub(super) avg10: f64,
-    /// Since boot, in microseconds.
-    pub(super) total: u64,
-}
-
-pub(super) fn stalls(text: &str) -> Option<Stalls> {
+/// Returns the microseconds since boot in which a task waited, of a pressure file.
+pub(super) fn stalls(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    let field =
-        |name| line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-    let avg10: f64 = field("avg10")?.parse().ok()?;
-    let total = field("total")?.parse().ok()?;
-    avg10.is_finite().then_some(Stalls { avg10, total })
+    line.split(' ').find_map(|field| field.strip_prefix("total="))?.parse().ok()
 }
 
 /// Returns the share of all memory that can be had without swapping.

@@ -4,15 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use super::cgroup::{MEMORY, cgroup_folders, read};
 use super::parse::{self, Version};
-use super::system::{MEMORY, STALLS, between, cgroup_folders, read};
+
+/// Stalls in percent of the time: up to here it is calm, and from there on it is urgent.
+const STALLS: (f64, f64) = (5.0, 50.0);
 
 /// The one account that is about this process: that of its cgroup, which the kernel keeps in
 /// version 2. In a cgroup of version 1 there is none: the machine's account includes other cgroups.
 /// Outside of any, the machine's is the own.
 ///
-/// [`SystemPressure`](super::SystemPressure) takes the tightest of all sources, and the kernel's
-/// average of ten seconds. This is for callers that look many times a second, and need only stalls.
+/// What was waited since the last look counts: the kernel's averages remember longer than that.
 #[derive(Debug)]
 pub struct OwnStalls {
     file: PathBuf,
@@ -23,7 +25,12 @@ pub struct OwnStalls {
 impl OwnStalls {
     /// Returns the account, from now on; `None` if the kernel keeps none that counts.
     pub fn new() -> Option<Self> {
-        let file = account(Path::new("/"))?;
+        Self::below(Path::new("/"))
+    }
+
+    /// Returns that below `root`.
+    pub(super) fn below(root: &Path) -> Option<Self> {
+        let file = account(root)?;
         let last = (Instant::now(), waited(&file)?);
         Some(Self { file, last })
     }
@@ -64,9 +71,14 @@ fn account(root: &Path) -> Option<PathBuf> {
     files.chain([machine]).find(|file| waited(file).is_some())
 }
 
+/// Returns 0 where `value` is calm, 1 where it is urgent, and beyond these what is in proportion.
+pub(super) fn between(value: f64, (calm, urgent): (f64, f64)) -> f64 {
+    (value - calm) / (urgent - calm)
+}
+
 /// Returns the microseconds since boot in which a task waited.
 fn waited(file: &Path) -> Option<u64> {
-    Some(parse::stalls(&read(file)?)?.total)
+    parse::stalls(&read(file)?)
 }
 
 #[cfg(test)]

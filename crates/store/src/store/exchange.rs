@@ -19,7 +19,7 @@ impl Store {
             self.check_limit()?;
             self.pages.place_kept(key, state, kept)
         };
-        self.put(key, self.retry_with_room(place)?);
+        self.put(key, self.retry_with_room(&StoreError::Full, place)?);
         Ok(())
     }
 

@@ -114,7 +114,8 @@ impl Store {
         }
         let page_len = stats.page_size.bytes();
         if page_len > State::LEN_MAX {
-            return Err(OpenError::PageLength(page_len));
+            let what = format!("pages of {page_len} bytes are too long for a store");
+            return Err(OpenError::Option(what));
         }
         let pages = Pages::new(pool, options).map_err(OpenError::Codec)?;
         let tunables = options.tunables();
@@ -209,7 +210,8 @@ impl Store {
     pub fn update(&self, key: u64, change: impl Fn(&mut [u8])) -> Result<Stored, UpdateError> {
         self.check_key(key).map_err(StoreError::Key)?;
         let mut page = self.pages.contexts.take_page();
-        let updated = self.retry_with_room(|| self.try_update(key, &mut page, &change));
+        let full = UpdateError::Store(StoreError::Full);
+        let updated = self.retry_with_room(&full, || self.try_update(key, &mut page, &change));
         self.pages.contexts.put_page(page);
         match updated {
             Err(UpdateError::Store(error)) => {
@@ -389,7 +391,7 @@ impl Store {
     /// [`OpenError`] if a value is out of range; then nothing changes.
     pub fn tune(&self, to: &Tunables) -> Result<(), OpenError> {
         if usize::from(to.codec) >= self.pages.contexts.choices().len() {
-            return Err(OpenError::NoSuchCodec(to.codec));
+            return Err(OpenError::Option(format!("there is no codec of priority {}", to.codec)));
         }
         self.tuning.set(to)
     }
@@ -455,7 +457,7 @@ impl Store {
     }
 
     fn place_with_room(&self, key: u64, page: &[u8]) -> Result<(Entry, Stored), StoreError> {
-        self.retry_with_room(|| self.place(key, page))
+        self.retry_with_room(&StoreError::Full, || self.place(key, page))
     }
 
     /// Makes an entry of `page`. The caller may hold a slot's lock.

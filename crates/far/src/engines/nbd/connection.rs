@@ -26,33 +26,12 @@ const OPTION_MAX: u32 = 64 << 10;
 /// How long an unused connection is taken to be open.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Why requests did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// No answer by the deadline.
-    Late,
-    /// The connection is gone, or there was none, or what came is not the protocol.
-    Lost(String),
-    /// The server will not. Its message.
-    Refused(String),
-}
-
-impl From<io::Error> for Trouble {
+impl From<io::Error> for EngineError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Late,
-            io::ErrorKind::UnexpectedEof => Self::Lost("the connection was closed".to_owned()),
-            _ => Self::Lost(error.to_string()),
-        }
-    }
-}
-
-impl From<Trouble> for EngineError {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Late => Self::Late,
-            Trouble::Lost(why) => Self::Unreachable(why),
-            Trouble::Refused(why) => Self::Refused(why),
+            io::ErrorKind::UnexpectedEof => Self::Unreachable("the connection was closed".into()),
+            _ => Self::Unreachable(error.to_string()),
         }
     }
 }
@@ -89,21 +68,21 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects to the export of `place`.
-    pub(super) fn open(place: &NbdPlace, deadline: Instant) -> Result<(Self, Export), Trouble> {
+    pub(super) fn open(place: &NbdPlace, deadline: Instant) -> Result<(Self, Export), EngineError> {
         Self::over(Timed::connect(&place.server, deadline)?, &place.export)
     }
 
     /// Opens an export over a new connection.
-    pub(super) fn over(stream: Timed, export: &str) -> Result<(Self, Export), Trouble> {
+    pub(super) fn over(stream: Timed, export: &str) -> Result<(Self, Export), EngineError> {
         let mut link = Self { stream, cookie: 0, used: Instant::now() };
         let export = link.shake_hands(export)?;
         Ok((link, export))
     }
 
-    fn shake_hands(&mut self, name: &str) -> Result<Export, Trouble> {
+    fn shake_hands(&mut self, name: &str) -> Result<Export, EngineError> {
         let (magic, flags) = ([self.u64()?, self.u64()?], self.u16()?);
         if magic != [MAGIC, OPTION_MAGIC] || flags & greeting::FIXED_NEWSTYLE == 0 {
-            return Err(Trouble::Refused("it does not speak NBD with options".to_owned()));
+            return Err(EngineError::Refused("it does not speak NBD with options".to_owned()));
         }
         let mut out = Vec::new();
         let known = flags & (greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES);
@@ -156,8 +135,12 @@ impl Connection {
     /// Sends all requests and waits for all replies.
     ///
     /// # Errors
-    /// The first that is `Refused`, after all replies; another trouble at once (R2).
-    pub(super) fn run(&mut self, jobs: &mut [Job<'_>], deadline: Instant) -> Result<(), Trouble> {
+    /// The first that is `Refused`, after all replies; another at once (R2).
+    pub(super) fn run(
+        &mut self,
+        jobs: &mut [Job<'_>],
+        deadline: Instant,
+    ) -> Result<(), EngineError> {
         self.stream.deadline = deadline;
         let first = self.cookie;
         self.cookie += jobs.len() as u64;
@@ -193,7 +176,7 @@ impl Connection {
             }
             answered[at] = true;
             if error != 0 {
-                refused.get_or_insert_with(|| Trouble::Refused(meaning(error)));
+                refused.get_or_insert_with(|| EngineError::Refused(meaning(error)));
             } else if let Job::Read(_, out) = &mut jobs[at] {
                 self.stream.read_exact(out)?;
             }
@@ -226,12 +209,12 @@ impl Connection {
     }
 }
 
-fn strange() -> Trouble {
-    Trouble::Lost("its answer is not NBD".to_owned())
+fn strange() -> EngineError {
+    EngineError::Unreachable("its answer is not NBD".to_owned())
 }
 
 /// Tells why a server does not open an export.
-fn refusal(kind: u32, said: &[u8]) -> Trouble {
+fn refusal(kind: u32, said: &[u8]) -> EngineError {
     let said = String::from_utf8_lossy(said);
     let why = match kind {
         reply::UNSUPPORTED => "it does not know NBD_OPT_GO; use another server",
@@ -241,7 +224,7 @@ fn refusal(kind: u32, said: &[u8]) -> Trouble {
         _ => "it does not open the export",
     };
     let said = short(&said);
-    Trouble::Refused(if said.is_empty() { why.to_owned() } else { format!("{why} ({said})") })
+    EngineError::Refused(if said.is_empty() { why.to_owned() } else { format!("{why} ({said})") })
 }
 
 /// Tells what the number of an error reply means.

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use zfold_store::pool::{Lock, sound};
 
-use super::connection::{Connection, Export, Job, Trouble};
+use super::connection::{Connection, Export, Job};
+use crate::engine::EngineError;
 use crate::engines::tcp::left;
 use crate::place::NbdPlace;
 
@@ -52,12 +53,12 @@ impl Links {
         &self,
         jobs: &mut [Job<'_>],
         deadline: Instant,
-    ) -> Result<(), (Trouble, bool)> {
-        left(deadline).ok_or((Trouble::Late, false))?;
-        let mut link = self.take(deadline).map_err(|trouble| (trouble, false))?;
+    ) -> Result<(), (EngineError, bool)> {
+        left(deadline).ok_or((EngineError::Late, false))?;
+        let mut link = self.take(deadline).map_err(|error| (error, false))?;
         let done = link.run(jobs, deadline);
         match &done {
-            Ok(()) | Err(Trouble::Refused(_)) => self.state.lock().idle.push(link),
+            Ok(()) | Err(EngineError::Refused(_)) => self.state.lock().idle.push(link),
             Err(_) => {
                 drop(link);
                 // Those that are idle may have gone with it.
@@ -66,11 +67,11 @@ impl Links {
             }
         }
         self.one_less.notify_all();
-        done.map_err(|trouble| (trouble, true))
+        done.map_err(|error| (error, true))
     }
 
     /// Returns a connection: one that is idle, or a new one if there may be one more.
-    fn take(&self, deadline: Instant) -> Result<Connection, Trouble> {
+    fn take(&self, deadline: Instant) -> Result<Connection, EngineError> {
         let mut state = self.state.lock();
         loop {
             while let Some(link) = state.idle.pop() {
@@ -82,7 +83,7 @@ impl Links {
             if state.open < self.most {
                 break;
             }
-            let left = left(deadline).ok_or(Trouble::Late)?;
+            let left = left(deadline).ok_or(EngineError::Late)?;
             let waited = self.one_less.wait_timeout(state, left);
             state = sound(waited).0;
         }
@@ -93,7 +94,7 @@ impl Links {
                 return Ok(link);
             }
             let why = "the export is not the one from before: end zfold and start it again";
-            Err(Trouble::Refused(why.to_owned()))
+            Err(EngineError::Refused(why.to_owned()))
         });
         opened.inspect_err(|_| {
             self.state.lock().open -= 1;

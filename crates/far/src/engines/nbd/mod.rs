@@ -4,7 +4,7 @@
 //! Where they lie is known here only. So an export serves one process at a time, which gives it
 //! away; and the next user begins with an empty one.
 //!
-//! - D1: a grain belongs to one object at a time (extents/E1), and is written to before the object
+//! - D1: a grain is free, belongs to one object, or is lost, and is written to before its object
 //!   is known. So a reader that knows an object reads what was put, or, if it was deleted
 //!   meanwhile, something that does not open.
 //! - D2: what a put had when it got no answer is lost: the server may write there at any later
@@ -18,8 +18,8 @@
 //! Locks: the book's is a leaf; no request is made under it.
 
 mod connection;
-mod extents;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../../../tests/heard/nbd.rs"]
 pub(crate) mod heard;
 mod links;
 
@@ -28,16 +28,19 @@ use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zfold_store::backing::Extents;
 use zfold_store::pool::Lock;
 
-use self::connection::{Connection, Export, Job, Trouble};
-use self::extents::{Extents, GRAIN, Row};
+use self::connection::{Connection, Export, Job};
 use self::links::Links;
 use crate::engine::{Engine, EngineError};
 use crate::engines::tcp::left;
 use crate::map::UNIT;
 use crate::place::{NbdPlace, PlaceError, place_error};
 use crate::seal::SEALED;
+
+/// Bytes of a grain.
+const GRAIN: u64 = 4096;
 
 /// Length of an object: as many units as fit into 256 KiB of grains.
 const OBJECT_BYTES: usize = (256 << 10) / SEALED * SEALED;
@@ -62,8 +65,50 @@ pub(crate) struct NbdEngine {
 
 #[derive(Debug)]
 struct Book {
-    extents: Extents,
+    grains: Extents,
+    /// Grains that are taken for good (D2).
+    lost: u32,
     objects: BTreeMap<u64, Stored>,
+}
+
+impl Book {
+    /// Takes `len` grains, in one row if there is one so long. None if fewer are free.
+    fn take(&mut self, len: u32) -> Option<Box<[Row]>> {
+        let (mut rows, mut left) = (Vec::new(), len);
+        while left > 0 {
+            let Some((start, len)) = self.grains.allocate_up_to(left) else {
+                self.give(&rows);
+                return None;
+            };
+            rows.push(Row { start, len });
+            left -= len;
+        }
+        Some(rows.into())
+    }
+
+    /// Gives grains back.
+    fn give(&mut self, rows: &[Row]) {
+        rows.iter().for_each(|row| self.grains.free(row.start, row.len));
+    }
+}
+
+/// Grains side by side.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    start: u32,
+    len: u32,
+}
+
+impl Row {
+    /// Returns where in the export it begins.
+    fn offset(self) -> u64 {
+        u64::from(self.start) * GRAIN
+    }
+
+    /// Returns its bytes.
+    fn bytes(self) -> usize {
+        self.len as usize * GRAIN as usize
+    }
 }
 
 /// Where an object lies.
@@ -80,11 +125,9 @@ impl NbdEngine {
     /// It cannot be reached by the deadline, refuses, or is not fit; one line that names the
     /// remedy.
     pub(crate) fn connect(place: &NbdPlace, deadline: Instant) -> Result<Self, PlaceError> {
-        let (link, export) = Connection::open(place, deadline).map_err(|trouble| {
-            match EngineError::from(trouble) {
-                error @ EngineError::Refused(_) => place_error!("{place} {error}"),
-                error => place_error!("{place} {error}: start it, or name another one"),
-            }
+        let (link, export) = Connection::open(place, deadline).map_err(|error| match error {
+            EngineError::Refused(_) => place_error!("{place} {error}"),
+            _ => place_error!("{place} {error}: start it, or name another one"),
         })?;
         let block = u64::from(export.block);
         if export.read_only {
@@ -100,26 +143,25 @@ impl NbdEngine {
                  blocks of 4096 bytes at most"
             ));
         }
-        let extents = Extents::new(export.size / GRAIN);
+        let grains = Extents::new(u32::try_from(export.size / GRAIN).unwrap_or(u32::MAX));
         let engine = Self {
             name: format!("nbd at {} {}", place.server, place.export).trim_end().to_owned(),
             links: Links::new(place, link, export),
             export,
-            book: Lock::new(Book { extents, objects: BTreeMap::new() }),
+            book: Lock::new(Book { grains, lost: 0, objects: BTreeMap::new() }),
         };
         match engine.trim(deadline) {
             // Advisory: what is not trimmed is overwritten.
-            Ok(()) | Err(Trouble::Refused(_)) => Ok(engine),
+            Ok(()) | Err(EngineError::Refused(_)) => Ok(engine),
             // One that comes late would take what will be there (D2).
-            Err(trouble) => {
-                let error = EngineError::from(trouble);
+            Err(error) => {
                 Err(place_error!("{place} {error} to a trim of all of it: serve it without trim"))
             }
         }
     }
 
     /// Has the server forget everything.
-    fn trim(&self, deadline: Instant) -> Result<(), Trouble> {
+    fn trim(&self, deadline: Instant) -> Result<(), EngineError> {
         if !self.export.trims {
             return Ok(());
         }
@@ -127,24 +169,22 @@ impl NbdEngine {
         let starts = (0..end).step_by(TRIM_MAX as usize);
         for start in starts {
             let len = (end - start).min(TRIM_MAX) as u32;
-            self.links
-                .run(&mut [Job::Trim(start, len)], deadline)
-                .map_err(|(trouble, _)| trouble)?;
+            self.links.run(&mut [Job::Trim(start, len)], deadline).map_err(|(error, _)| error)?;
         }
         Ok(())
     }
 
     /// Writes an object to rows of grains.
-    fn write(&self, rows: &[Row], bytes: &[u8], until: Instant) -> Result<(), (Trouble, bool)> {
+    fn write(&self, rows: &[Row], bytes: &[u8], until: Instant) -> Result<(), (EngineError, bool)> {
         let most = self.most();
         let mut padded = bytes.to_vec();
         padded.resize(bytes.len().next_multiple_of(self.export.block as usize), 0);
         let mut rest = &padded[..];
         let mut jobs = Vec::new();
         for row in rows {
-            let (now, later) = rest.split_at(rest.len().min((row.len * GRAIN) as usize));
+            let (now, later) = rest.split_at(rest.len().min(row.bytes()));
             rest = later;
-            let starts = (row.start * GRAIN..).step_by(most);
+            let starts = (row.offset()..).step_by(most);
             jobs.extend(starts.zip(now.chunks(most)).map(|(at, part)| Job::Write(at, part)));
         }
         self.links.run(&mut jobs, until)
@@ -157,7 +197,7 @@ impl NbdEngine {
         offset: usize,
         out: &mut [u8],
         until: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EngineError> {
         let block = self.export.block as usize;
         let (first, end) = (offset / block * block, offset + out.len());
         let mut whole = vec![0; end.next_multiple_of(block) - first];
@@ -165,11 +205,11 @@ impl NbdEngine {
         let mut jobs = Vec::new();
         let (mut rest, mut row_at, mut at) = (&mut whole[..], 0, first);
         for row in &object.rows {
-            let row_end = row_at + (row.len * GRAIN) as usize;
+            let row_end = row_at + row.bytes();
             if at < row_end && !rest.is_empty() {
                 let len = rest.len().min(row_end - at);
                 let (now, later) = mem::take(&mut rest).split_at_mut(len);
-                let start = row.start * GRAIN + (at - row_at) as u64;
+                let start = row.offset() + (at - row_at) as u64;
                 at += now.len();
                 rest = later;
                 let starts = (start..).step_by(most);
@@ -177,7 +217,7 @@ impl NbdEngine {
             }
             row_at = row_end;
         }
-        self.links.run(&mut jobs, until).map_err(|(trouble, _)| trouble)?;
+        self.links.run(&mut jobs, until).map_err(|(error, _)| error)?;
         out.copy_from_slice(&whole[offset - first..][..out.len()]);
         Ok(())
     }
@@ -188,14 +228,14 @@ impl NbdEngine {
     }
 }
 
-/// Waits before another attempt, if the trouble is one that passes and there is time.
-fn wait(trouble: Trouble, deadline: Instant) -> Result<(), EngineError> {
+/// Waits before another attempt, if the error is one that passes and there is time.
+fn wait(error: EngineError, deadline: Instant) -> Result<(), EngineError> {
     match left(deadline) {
-        Some(left) if left > PAUSE && matches!(trouble, Trouble::Lost(_)) => {
+        Some(left) if left > PAUSE && matches!(error, EngineError::Unreachable(_)) => {
             thread::sleep(PAUSE);
             Ok(())
         }
-        _ => Err(trouble.into()),
+        _ => Err(error),
     }
 }
 
@@ -214,11 +254,11 @@ impl Engine for NbdEngine {
     }
 
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {
-        let grains = (bytes.len() as u64).div_ceil(GRAIN);
+        let grains = bytes.len().div_ceil(GRAIN as usize) as u32;
         loop {
-            let rows = self.book.lock().extents.take(grains);
+            let rows = self.book.lock().take(grains);
             let rows = rows.ok_or_else(|| {
-                let lost = self.book.lock().extents.lost() * GRAIN;
+                let lost = u64::from(self.book.lock().lost) * GRAIN;
                 EngineError::Refused(format!(
                     "the export is full, and {lost} bytes of it are not used again: serve a longer \
                      one, or give a smaller --backing-size"
@@ -230,14 +270,14 @@ impl Engine for NbdEngine {
                     self.book.lock().objects.insert(number, stored);
                     return Ok(());
                 }
-                Err((trouble, sent)) => {
-                    let answered = matches!(trouble, Trouble::Refused(_));
+                Err((error, sent)) => {
+                    let answered = matches!(error, EngineError::Refused(_));
                     if sent && !answered {
-                        self.book.lock().extents.lose(&rows);
+                        self.book.lock().lost += grains;
                     } else {
-                        self.book.lock().extents.give(&rows);
+                        self.book.lock().give(&rows);
                     }
-                    wait(trouble, deadline)?;
+                    wait(error, deadline)?;
                 }
             }
         }
@@ -260,7 +300,7 @@ impl Engine for NbdEngine {
         loop {
             match self.read(&object, offset, out, deadline) {
                 Ok(()) => return Ok(()),
-                Err(trouble) => wait(trouble, deadline)?,
+                Err(error) => wait(error, deadline)?,
             }
         }
     }
@@ -272,13 +312,13 @@ impl Engine for NbdEngine {
         let mut book = self.book.lock();
         for number in numbers {
             if let Some(object) = book.objects.remove(number) {
-                book.extents.give(&object.rows);
+                book.give(&object.rows);
             }
         }
         Ok(())
     }
 
     fn close(&self, deadline: Instant) -> Result<(), EngineError> {
-        Ok(self.trim(deadline)?)
+        self.trim(deadline)
     }
 }

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ErrorKind, Parser, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, Parser, Value};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Longest reply: an object is shorter, and so is the map of a cluster of thousands.
+/// Longest reply: an object is shorter.
 const REPLY_MAX: usize = 4 << 20;
 
 /// How long an unused connection is taken to be open.
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// Sends a command and returns its reply.
-    pub(super) fn call(&mut self, command: &Cmd, deadline: Instant) -> Result<Value, Trouble> {
+    fn call(&mut self, command: &Cmd, deadline: Instant) -> Result<Value, Trouble> {
         self.send(&command.get_packed_command(), deadline)?;
         self.receive(deadline)
     }
@@ -164,18 +164,10 @@ impl From<redis::RedisError> for Trouble {
         let coded = || short(&format!("{} {said}", error.code().unwrap_or("ERR")));
         match error.kind() {
             ErrorKind::Io if error.is_timeout() => Self::Late,
-            ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(target(said)),
-            ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(target(said)),
             ErrorKind::Server(_) | ErrorKind::Extension => Self::of_answer(coded()),
             _ => Self::Lost(short(&error.to_string())),
         }
     }
-}
-
-/// Returns the node that a redirection names, as in `3999 127.0.0.1:6381`. The host may be empty,
-/// which means that of the node that answers; asking for the map again finds it.
-fn target(said: &str) -> Option<Address> {
-    Address::parse(said.split_ascii_whitespace().nth(1)?).ok()
 }
 
 impl fmt::Debug for Connection {

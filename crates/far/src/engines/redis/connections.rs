@@ -55,29 +55,18 @@ impl Connections {
         drop(forgotten);
     }
 
-    /// Sends commands to a server and returns the reply to the last one, or the first trouble.
+    /// Sends commands to a server at once; returns the reply to the last one, or the first trouble.
     pub(super) fn call(
         &self,
         address: &Address,
         commands: &[Cmd],
         deadline: Instant,
     ) -> Result<Value, Trouble> {
-        let replies = self.replies(address, commands, deadline)?;
-        replies.into_iter().reduce(Result::and).expect("there is a command")
-    }
-
-    /// Sends commands to a server at once and returns the reply to each.
-    pub(super) fn replies(
-        &self,
-        address: &Address,
-        commands: &[Cmd],
-        deadline: Instant,
-    ) -> Result<Vec<Result<Value, Trouble>>, Trouble> {
         let mut packed = Vec::new();
         commands.iter().for_each(|command| command.write_packed_command(&mut packed));
         let mut link = self.take(address, deadline)?;
         link.send(&packed, deadline).inspect_err(|_| self.forget(address))?;
-        let mut replies = Vec::with_capacity(commands.len());
+        let mut done: Option<Result<Value, Trouble>> = None;
         for _ in commands {
             match link.receive(deadline) {
                 Err(trouble) if !trouble.spares_link() => {
@@ -86,10 +75,15 @@ impl Connections {
                     }
                     return Err(trouble);
                 }
-                reply => replies.push(reply),
+                reply => {
+                    done = Some(match done {
+                        Some(done) => done.and(reply),
+                        None => reply,
+                    })
+                }
             }
         }
         self.give(address, link);
-        Ok(replies)
+        done.expect("there is a command")
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Info {
     pub(super) run: String,
     policy: String,
     pub(super) is_replica: bool,
-    pub(super) is_cluster: bool,
+    is_cluster: bool,
     /// Replicas that are connected to it.
     pub(super) replicas: usize,
 }
@@ -51,6 +51,11 @@ impl Info {
 
     /// Refuses a master that is not fit for so many copies.
     pub(super) fn check(&self, server: &Address, copies: usize) -> Result<(), PlaceError> {
+        if self.is_cluster {
+            return Err(place_error!(
+                "redis at {server} is a node of a cluster: name a server that is in none"
+            ));
+        }
         if self.policy != "noeviction" {
             return Err(place_error!(
                 "redis at {server} throws values away when it is full (maxmemory-policy {}): \

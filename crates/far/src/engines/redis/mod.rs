@@ -1,14 +1,14 @@
-//! Redis and what speaks like it: one master with its replicas, or a cluster.
+//! Redis and what speaks like it: one master with its replicas.
 //!
-//! An object is a value under `zfold:PREFIX:NUMBER`, read by `GETRANGE` from the master that has
-//! the key. Copies are those of Redis: its masters replicate to replicas, one of which takes over
-//! when a master is gone. With `copies=N` an object is put when `WAIT` says that N - 1 replicas
-//! have it. A replica that takes over without an object has lost it; a reader then finds nothing.
+//! An object is a value under `zfold:PREFIX:NUMBER`, read by `GETRANGE` from the master. Copies are
+//! those of Redis: its master replicates to replicas, one of which takes over when it is gone. With
+//! `copies=N` an object is put when `WAIT` says that N - 1 replicas have it. A replica that takes
+//! over without an object has lost it; a reader then finds nothing.
 //!
 //! - R5: `put` returns without an error only after the master, and `WAIT` for as many replicas as
 //!   were asked for, have said so.
-//! - R7: a request that failed is repeated until its deadline, on a new connection and with a
-//!   new map, unless the server refuses it. Putting the same bytes twice changes nothing.
+//! - R7: a request that failed is repeated until its deadline, on a new connection and at the
+//!   master of then, unless the server refuses it. Putting the same bytes twice changes nothing.
 //!
 //! Each value has an expiry, so that a server gets its memory back after a process that was killed;
 //! `renew` moves it on.
@@ -16,13 +16,12 @@
 mod connection;
 mod connections;
 #[cfg(any(test, feature = "testing"))]
+#[path = "../../../tests/heard/redis.rs"]
 pub(crate) mod heard;
 mod info;
-mod routes;
 mod server;
 mod trouble;
 
-use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,12 +30,12 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use self::connection::Access;
 use self::connections::Connections;
-use self::routes::Routes;
+use self::server::Servers;
 use self::trouble::Trouble;
 use crate::engine::{Engine, EngineError};
 use crate::engines::tcp::left;
 use crate::engines::tls;
-use crate::place::{Address, PlaceError, RedisPlace, place_error};
+use crate::place::{PlaceError, RedisPlace, place_error};
 
 /// Length of an object. The server's allocator rounds up to four sizes in each doubling; the
 /// value's header takes the rest.
@@ -52,9 +51,6 @@ const PATIENCE_MAX: Duration = Duration::from_secs(16);
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The most redirections of one attempt.
-const REDIRECTIONS: usize = 3;
-
 /// The most commands that are sent before a reply is awaited.
 const BATCH: usize = 256;
 
@@ -64,13 +60,12 @@ pub(crate) struct RedisEngine {
     name: String,
     prefix: String,
     copies: usize,
-    links: Connections,
-    routes: Routes,
+    servers: Servers,
 }
 
 impl RedisEngine {
     /// Connects to the servers of `place` and looks whether they are fit: that they evict no values
-    /// for room, and that masters have as many replicas as copies are asked for.
+    /// for room, and that the master has as many replicas as copies are asked for.
     ///
     /// # Errors
     /// A server cannot be reached by the deadline, refuses, or is not fit; one line that names the
@@ -78,9 +73,9 @@ impl RedisEngine {
     pub(crate) fn connect(place: &RedisPlace, deadline: Instant) -> Result<Self, PlaceError> {
         let tls = if place.tls { Some(tls::client("rediss://", true)?) } else { None };
         let links = Connections::new(Access { login: place.login.clone(), tls });
-        let routes = server::survey(&links, place, deadline)?;
+        let servers = Servers::survey(links, place, deadline)?;
         let name = server::name(place);
-        Ok(Self { name, prefix: prefix()?, copies: place.copies, links, routes })
+        Ok(Self { name, prefix: prefix()?, copies: place.copies, servers })
     }
 
     fn key(&self, number: u64) -> String {
@@ -107,36 +102,14 @@ impl RedisEngine {
                 Some(left) if left > PAUSE => thread::sleep(PAUSE),
                 _ => return Err(trouble.into()),
             }
-            self.routes.refresh(&self.links, deadline);
+            self.servers.refresh(deadline);
             if trouble == Trouble::Late {
                 patience = PATIENCE_MAX.min(2 * patience);
             }
         }
     }
 
-    /// Sends commands to the master of a key, and goes where its cluster sends them. Returns the
-    /// reply to the last one.
-    fn ask(&self, key: &str, commands: &[Cmd], until: Instant) -> Result<Value, Trouble> {
-        let address = self.routes.address(key)?;
-        let mut reply = self.links.call(&address, commands, until);
-        for _ in 0..REDIRECTIONS {
-            let (target, asking) = match &reply {
-                Err(Trouble::Moved(target)) => (target, None),
-                Err(Trouble::Ask(target)) => (target, Some(redis::cmd("ASKING"))),
-                _ => break,
-            };
-            let Some(target) = target.clone() else { break };
-            if asking.is_none() {
-                self.routes.refresh(&self.links, until);
-            }
-            let commands: Vec<Cmd> = asking.into_iter().chain(commands.to_vec()).collect();
-            reply = self.links.call(&target, &commands, until);
-        }
-        reply
-    }
-
-    /// Sends one command for each object, a batch at a time to each server. Returns the last
-    /// trouble.
+    /// Sends one command for each object, a batch at a time. Returns the last trouble.
     fn broadcast(
         &self,
         numbers: &[u64],
@@ -145,35 +118,14 @@ impl RedisEngine {
     ) -> Result<(), EngineError> {
         left(deadline).ok_or(EngineError::Late)?;
         let mut last = Ok(());
-        let mut by_server: HashMap<Address, Vec<String>> = HashMap::new();
-        for key in numbers.iter().map(|number| self.key(*number)) {
-            match self.routes.address(&key) {
-                Ok(address) => by_server.entry(address).or_default().push(key),
-                Err(trouble) => last = Err(trouble),
-            }
-        }
-        let batches =
-            by_server.iter().flat_map(|(at, keys)| keys.chunks(BATCH).map(move |k| (at, k)));
-        for (address, keys) in batches {
+        for numbers in numbers.chunks(BATCH) {
             let until = deadline.min(Instant::now() + 2 * PATIENCE);
-            let commands: Vec<Cmd> = keys.iter().map(|key| command(key)).collect();
-            let replies = match self.links.replies(address, &commands, until) {
-                Ok(replies) => replies,
-                Err(trouble) => {
-                    last = Err(trouble);
-                    continue;
-                }
-            };
-            for ((reply, key), command) in replies.into_iter().zip(keys).zip(commands) {
-                let reply = match reply {
-                    Err(Trouble::Moved(_) | Trouble::Ask(_)) => self.ask(key, &[command], until),
-                    reply => reply,
-                };
-                last = reply.map(drop).and(last);
-            }
+            let commands: Vec<Cmd> =
+                numbers.iter().map(|number| command(&self.key(*number))).collect();
+            last = self.servers.call(&commands, until).map(drop).and(last);
         }
         last.map_err(|trouble| {
-            self.routes.refresh(&self.links, deadline);
+            self.servers.refresh(deadline);
             trouble.into()
         })
     }
@@ -213,9 +165,9 @@ impl Engine for RedisEngine {
             let expiry = EXPIRY.as_secs();
             let set = redis::cmd("SET").arg(key).arg(bytes).arg("EX").arg(expiry).take();
             if replicas == 0 {
-                return self.ask(key, &[set], until).map(drop);
+                return self.servers.call(&[set], until).map(drop);
             }
-            match self.ask(key, &[set, wait(replicas, until)], until)? {
+            match self.servers.call(&[set, wait(replicas, until)], until)? {
                 Value::Int(have) if usize::try_from(have).is_ok_and(|have| have >= replicas) => {
                     Ok(())
                 }
@@ -241,7 +193,7 @@ impl Engine for RedisEngine {
         let last = offset + out.len() - 1;
         let reply = self.insist(number, PATIENCE, deadline, |key, until| {
             let get = redis::cmd("GETRANGE").arg(key).arg(offset).arg(last).take();
-            self.ask(key, &[get], until)
+            self.servers.call(&[get], until)
         })?;
         match reply {
             Value::BulkString(bytes) if bytes.len() == out.len() => {

@@ -1,7 +1,6 @@
 //! Why one attempt at one server did not succeed.
 
 use crate::engine::EngineError;
-use crate::place::Address;
 
 /// A result other than a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,12 +9,7 @@ pub(super) enum Trouble {
     Late,
     /// The connection is gone, or there was none.
     Lost(String),
-    /// The key's slot is at another node by now, which is named if the server said so.
-    Moved(Option<Address>),
-    /// The key's slot is on its way to another node, which is to be asked this once.
-    Ask(Option<Address>),
-    /// The server cannot now, and may soon: it loads, a script keeps it, or its cluster elects a
-    /// master.
+    /// The server cannot now, and may soon: it loads, or a script keeps it.
     NotNow(String),
     /// The server has no room for one more connection, and closes this one.
     Crowded(String),
@@ -37,8 +31,7 @@ impl Trouble {
     /// Returns what a server means that answers with an error; the text begins with its code.
     pub(super) fn of_answer(said: String) -> Self {
         match said.split_ascii_whitespace().next().unwrap_or_default() {
-            "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "READONLY"
-            | "TRYAGAIN" => Self::NotNow(said),
+            "BUSY" | "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "READONLY" => Self::NotNow(said),
             _ if said.contains("max number of clients") => Self::Crowded(said),
             _ => Self::Refused(said),
         }
@@ -51,9 +44,6 @@ impl From<Trouble> for EngineError {
             Trouble::Late => Self::Late,
             Trouble::Lost(why) | Trouble::NotNow(why) => Self::Unreachable(why),
             Trouble::Crowded(why) => Self::Unreachable(format!("{why}; raise its maxclients")),
-            Trouble::Moved(_) | Trouble::Ask(_) => {
-                Self::Unreachable("the cluster redirects from node to node without end".to_owned())
-            }
             Trouble::Refused(why) => Self::Refused(remedied(why)),
         }
     }
@@ -63,12 +53,9 @@ impl From<Trouble> for EngineError {
 fn remedied(said: String) -> String {
     let code = said.split_ascii_whitespace().next().unwrap_or_default();
     let remedy = match code {
-        "OOM" => "raise its maxmemory or add masters",
+        "OOM" => "raise its maxmemory",
         "NOAUTH" | "WRONGPASS" => "set ZFOLD_REDIS_USER and ZFOLD_REDIS_PASSWORD",
-        "NOPERM" => {
-            "allow the user ~zfold:* +set +wait +getrange +unlink +expire +info +cluster|slots \
-             +asking"
-        }
+        "NOPERM" => "allow the user ~zfold:* +set +wait +getrange +unlink +expire +info",
         "MISCONF" => "let it save its data again (its log says what fails), or switch saving off",
         _ => return said,
     };

@@ -30,9 +30,10 @@ const BLOCK: usize = 4096;
 const WORD: usize = u64::BITS as usize;
 const WORDS_PER_BLOCK: usize = BLOCK / WORD;
 
-/// An allocator of runs of units.
+/// An allocator of runs of units: one bit for each, and a tree that finds free runs. An allocation
+/// begins where the last one ended, if it can.
 #[derive(Debug)]
-pub(crate) struct Extents {
+pub struct Extents {
     units: usize,
     used: usize,
     /// Where the next search begins; at most `units`.
@@ -73,16 +74,26 @@ struct Run {
 
 impl Extents {
     /// Returns an allocator of `units` free units.
-    pub(crate) fn new(units: u32) -> Self {
-        let mut extents =
-            Self { units: 0, used: 0, cursor: 0, words: Vec::new(), levels: vec![Vec::new()] };
-        extents.grow(units);
+    #[must_use]
+    pub fn new(units: u32) -> Self {
+        let units = units as usize;
+        let blocks = units.div_ceil(BLOCK);
+        let (words, levels) = (vec![0; blocks * WORDS_PER_BLOCK], Vec::new());
+        let mut extents = Self { units, used: 0, cursor: 0, words, levels };
+        for_each_mask(units, blocks * BLOCK - units, |word, mask| extents.words[word] |= mask);
+        let mut nodes = blocks;
+        extents.levels.push(vec![Node::default(); nodes]);
+        while nodes > 1 {
+            nodes = nodes.div_ceil(2);
+            extents.levels.push(vec![Node::default(); nodes]);
+        }
+        extents.refresh(0, blocks);
         extents
     }
 
     /// Takes `units` neighbouring units and returns the first, or `None` if there is no such run
     /// or `units` is 0.
-    pub(crate) fn allocate(&mut self, units: u32) -> Option<u32> {
+    fn allocate(&mut self, units: u32) -> Option<u32> {
         if units == 0 || units > self.longest() {
             return None;
         }
@@ -96,7 +107,7 @@ impl Extents {
 
     /// Takes a run of `units`, or the longest there is if all are shorter, and returns its first
     /// unit and its length; `None` if nothing is free or `units` is 0.
-    pub(crate) fn allocate_up_to(&mut self, units: u32) -> Option<(u32, u32)> {
+    pub fn allocate_up_to(&mut self, units: u32) -> Option<(u32, u32)> {
         let len = units.min(self.longest());
         self.allocate(len).map(|first| (first, len))
     }
@@ -107,7 +118,7 @@ impl Extents {
     ///
     /// If the range ends beyond the last unit; in debug builds also if one of its units is free,
     /// which otherwise stays so.
-    pub(crate) fn free(&mut self, first: u32, len: u32) {
+    pub fn free(&mut self, first: u32, len: u32) {
         let (first, len) = (first as usize, len as usize);
         assert!(first + len <= self.units, "units {first}+{len} are beyond {}", self.units);
         let freed = self.used_within(first, len);
@@ -117,14 +128,9 @@ impl Extents {
     }
 
     /// Returns the number of units in use.
-    pub(crate) fn used(&self) -> u32 {
+    #[must_use]
+    pub fn used(&self) -> u32 {
         self.used as u32
-    }
-
-    /// Returns the number of units.
-    #[cfg(test)]
-    pub(crate) fn units(&self) -> u32 {
-        self.units as u32
     }
 
     /// Returns the bytes of memory that the bitmap and the tree take.
@@ -133,50 +139,9 @@ impl Extents {
         self.words.capacity() * size_of::<u64>() + nodes * size_of::<Node>()
     }
 
-    /// Adds free units at the end, up to `units` of them all together.
-    ///
-    /// # Panics
-    ///
-    /// If there are more than `units` already.
-    pub(crate) fn grow(&mut self, units: u32) {
-        let (old, new) = (self.units, units as usize);
-        assert!(new >= old, "{old} units do not shrink to {new}");
-        let blocks = new.div_ceil(BLOCK);
-        self.units = new;
-        // Units that are no longer beyond the end (X1).
-        for_each_mask(old, old.next_multiple_of(BLOCK).min(new) - old, |word, mask| {
-            self.words[word] &= !mask;
-        });
-        let covered = self.words.len() * WORD;
-        self.words.resize(blocks * WORDS_PER_BLOCK, 0);
-        let beyond = new.max(covered);
-        for_each_mask(beyond, blocks * BLOCK - beyond, |word, mask| self.words[word] |= mask);
-        self.resize_levels(blocks);
-        self.refresh(old / BLOCK, blocks);
-    }
-
     /// Returns the length of the longest free run.
     fn longest(&self) -> u32 {
         self.levels.last().and_then(|top| top.first()).map_or(0, |root| root.longest)
-    }
-
-    /// Gives each level its number of nodes.
-    fn resize_levels(&mut self, blocks: usize) {
-        let mut nodes = blocks;
-        for level in 0.. {
-            if level == self.levels.len() {
-                self.levels.push(Vec::new());
-                // The nodes below are described for the first time, all of them.
-                self.levels[level].resize(nodes, Node::default());
-                self.refresh_level(level, 0, nodes);
-            } else {
-                self.levels[level].resize(nodes, Node::default());
-            }
-            if nodes <= 1 {
-                return;
-            }
-            nodes = nodes.div_ceil(2);
-        }
     }
 
     /// Returns the first free run of `need` units that begins at `from` or later, and in a run

@@ -22,7 +22,6 @@ enum Step {
     AllocateUpTo(u32),
     /// The allocation of this index, if there are so many.
     Free(usize),
-    Grow(u32),
 }
 
 fn op() -> impl Strategy<Value = Step> {
@@ -31,7 +30,6 @@ fn op() -> impl Strategy<Value = Step> {
         6 => len.clone().prop_map(Step::Allocate),
         2 => len.prop_map(Step::AllocateUpTo),
         6 => (0..64usize).prop_map(Step::Free),
-        1 => (0..6000u32).prop_map(Step::Grow),
     ]
 }
 
@@ -79,10 +77,6 @@ proptest! {
                     model[first as usize..(first + len) as usize].fill(false);
                 }
                 Step::Free(_) => {}
-                Step::Grow(more) => {
-                    extents.grow(extents.units() + more);
-                    model.resize(model.len() + more as usize, false);
-                }
             }
             extents.check_invariants();
             prop_assert_eq!(
@@ -105,18 +99,6 @@ fn runs_follow_each_other_and_come_round() {
     assert_eq!(extents.allocate_up_to(21), Some((20, 20)));
     assert_eq!(extents.allocate_up_to(1), None);
     assert_eq!(extents.used(), 100);
-}
-
-#[test]
-fn a_run_may_cross_blocks() {
-    let mut extents = Extents::new(10 * BLOCK as u32);
-    let len = 3 * BLOCK as u32 + 7;
-    assert_eq!(extents.allocate(5), Some(0));
-    assert_eq!(extents.allocate(len), Some(5));
-    extents.check_invariants();
-    extents.free(5, len);
-    extents.check_invariants();
-    assert_eq!(extents.used(), 5);
 }
 
 #[test]

@@ -11,9 +11,6 @@ use crate::entry::{Flag, State};
 use crate::error::ProcessError;
 use crate::store::Store;
 
-/// Granularity, in bytes, with which lengths are compared when the longest pages go first.
-const BUCKET: usize = 64;
-
 /// Which pages to recompress, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,7 +19,7 @@ pub struct Recompress {
     pub selection: Selection,
     /// Only pages of at least this many stored bytes.
     pub threshold_bytes: Option<usize>,
-    /// At most this many pages, the longest first.
+    /// At most this many pages.
     pub max_pages: Option<u64>,
     /// Which codec of the list, 1 for the first one of
     /// [`StoreOptions::recompression`](crate::StoreOptions::recompression).
@@ -64,7 +61,6 @@ impl Store {
                 && state.priority() < how.priority
                 && !state.has(Flag::Incompressible)
         };
-        let len_min = self.longest(how, work.hand, wanted);
         let mut scan = Scan::new(&how.selection, self.slots(), work.hand);
         let mut done = Processed::default();
         let mut left = how.max_pages.unwrap_or(u64::MAX);
@@ -72,7 +68,7 @@ impl Store {
             && let Some(key) = scan.next(self)
         {
             let state = self.slots.state_now(key);
-            if !wanted(state) || state.len() < len_min {
+            if !wanted(state) {
                 continue;
             }
             work.buffer.clear();
@@ -93,33 +89,6 @@ impl Store {
         // Relaxed: a gauge.
         self.processing_bytes.store(work.bytes(), Ordering::Relaxed);
         Ok(done)
-    }
-
-    /// Returns the length from which on there are at most `max_pages` pages, about, so that the
-    /// longest are taken.
-    fn longest(&self, how: &Recompress, hand: u64, wanted: impl Fn(State) -> bool) -> usize {
-        let Some(max_pages) = how.max_pages else { return 0 };
-        // Looking must not take second chances away, nor go round twice.
-        let selection = match &how.selection {
-            Selection::Lru => &Selection::All,
-            other => other,
-        };
-        let mut buckets = vec![0_u64; self.pages.len / BUCKET + 1];
-        let mut scan = Scan::new(selection, self.slots(), hand);
-        while let Some(key) = scan.next(self) {
-            let state = self.slots.state_now(key);
-            if state.in_pool() && wanted(state) {
-                buckets[state.len() / BUCKET] += 1;
-            }
-        }
-        let mut pages = 0;
-        for (bucket, count) in buckets.iter().enumerate().rev() {
-            pages += count;
-            if pages >= max_pages {
-                return bucket * BUCKET;
-            }
-        }
-        0
     }
 
     /// Gives a chosen page another form, if that is shorter and the page still lies still; returns

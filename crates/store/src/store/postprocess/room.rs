@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::selection::Selection;
 use crate::content::Stored;
 use crate::entry::Entry;
-use crate::error::{StoreError, UpdateError};
+use crate::error::StoreError;
 use crate::store::Store;
 
 /// Rounds of writeback after which a store that waits for room gives up, if it has none by then
@@ -28,33 +28,17 @@ fn slack(limit: u64) -> u64 {
     (limit / SLACK_SHARE).min(SLACK_MAX)
 }
 
-/// An error that may say that the limit was hit.
-pub(crate) trait LimitHit {
-    fn limit_hit(&self) -> bool;
-}
-
-impl LimitHit for StoreError {
-    fn limit_hit(&self) -> bool {
-        *self == Self::Full
-    }
-}
-
-impl LimitHit for UpdateError {
-    fn limit_hit(&self) -> bool {
-        *self == Self::Store(StoreError::Full)
-    }
-}
-
 impl Store {
     /// Calls `attempt`, which finds the store full or not, again as long as room can be made. No
-    /// slot is locked (K6).
-    pub(crate) fn retry_with_room<T, E: LimitHit>(
+    /// slot is locked (K6). `full` is the error that says that the limit was hit.
+    pub(crate) fn retry_with_room<T, E: PartialEq>(
         &self,
+        full: &E,
         mut attempt: impl FnMut() -> Result<T, E>,
     ) -> Result<T, E> {
         for _ in 0..ROUNDS_MAX {
             match attempt() {
-                Err(error) if error.limit_hit() && self.make_room() => {}
+                Err(error) if error == *full && self.make_room() => {}
                 result => return result,
             }
         }

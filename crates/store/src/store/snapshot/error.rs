@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::codec::CodecError;
 use crate::error::{LoadError, StoreError};
 
 /// Longest label in bytes.
@@ -38,6 +39,9 @@ pub enum SnapshotError {
     /// It was damaged or cut off; the text says where.
     #[error("it is damaged or truncated ({0})")]
     Damaged(&'static str),
+    /// It has pages of a codec that this crate was built without.
+    #[error("{0}")]
+    Codec(#[source] CodecError),
     /// Its pages are of another length than the store's.
     #[error("its pages have {snapshot} bytes, those of the store {store}")]
     PageLength {

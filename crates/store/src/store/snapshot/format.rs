@@ -18,7 +18,7 @@ use std::io::{Read, Write};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::error::{LABEL_MAX, SnapshotError, SnapshotReport};
-use crate::codec::{CodecSpec, Dictionary};
+use crate::codec::{CodecError, CodecSpec, Dictionary};
 use crate::entry::{Kind, State};
 use crate::options::CodecChoice;
 
@@ -198,7 +198,12 @@ impl<'a> Reader<'a> {
 
     fn codec(&mut self, page_len: usize) -> Result<CodecChoice, SnapshotError> {
         let name = String::from_utf8(self.sized(NAME_MAX)?).map_err(|_| HEADER)?;
-        let spec: CodecSpec = name.parse().map_err(|_| HEADER)?;
+        // A codec of earlier versions, which wrote blocks of LZ4.
+        let spec: Result<CodecSpec, _> = name.replacen("lz4hc", "lz4", 1).parse();
+        let spec = spec.map_err(|error| match error {
+            CodecError::NotBuilt(_) => SnapshotError::Codec(error),
+            _ => HEADER,
+        })?;
         let dictionary = self.sized(DICTIONARY_MAX)?;
         let dictionary = (!dictionary.is_empty()).then(|| Dictionary::new(dictionary));
         let dictionary = dictionary.transpose().map_err(|_| HEADER)?;

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use super::connection::Connection;
 use super::info::Info;
-use super::routes::Map;
 use crate::engine::EngineError;
 use crate::engines::tcp::Timed;
 use crate::place::Address;
@@ -17,7 +16,6 @@ pub(crate) fn hear(pair: UnixStream, deadline: Instant) -> EngineError {
     loop {
         match link.receive(deadline) {
             Ok(reply) => {
-                let _ = Map::parse(&reply, "self");
                 let _ = Info::of(&reply).map(|info| info.check(&Address::new("self", 1), 2));
             }
             Err(trouble) if trouble.spares_link() => drop(EngineError::from(trouble)),

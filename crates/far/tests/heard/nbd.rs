@@ -11,13 +11,13 @@ use crate::engines::tcp::Timed;
 pub(crate) fn hear(pair: UnixStream, deadline: Instant) -> EngineError {
     let (mut link, _) = match Connection::over(Timed::over(pair, deadline), "cold") {
         Ok(opened) => opened,
-        Err(trouble) => return trouble.into(),
+        Err(error) => return error,
     };
     let mut out = [0; 5000];
     loop {
         let mut jobs = [Job::Read(8192, &mut out), Job::Write(0, b"sealed"), Job::Trim(0, 4096)];
-        if let Err(trouble) = link.run(&mut jobs, deadline) {
-            return trouble.into();
+        if let Err(error) = link.run(&mut jobs, deadline) {
+            return error;
         }
     }
 }

@@ -37,7 +37,7 @@ impl CodecKind {
     }
 
     /// Returns whether this crate was built with the codec.
-    pub fn is_built(self) -> bool {
+    pub(crate) fn is_built(self) -> bool {
         match self {
             Self::Lz4 | Self::Page => true,
             Self::Zstd => cfg!(feature = "zstd"),

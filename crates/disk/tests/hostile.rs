@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use client::{Client, FLUSH, GO, PAGE, TRIM, WRITE, WRITE_ZEROES, bytes, info_request, request};
+use client::{
+    Client, FLUSH, GO, PAGE, READ, TRIM, WRITE, WRITE_ZEROES, bytes, info_request, request,
+};
 use monitor::{Guest, MIB};
 use vhost::VhostBackend;
 use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
@@ -90,7 +92,7 @@ fn misbehave(path: &Path, numbers: &mut Random, kept: &mut VecDeque<UnixStream>)
     let len = numbers.below(400) as usize;
     let garbage = numbers.half_noise(len);
     let outside = CLIENTS * PAGES * PAGE;
-    let said = match numbers.below(9) {
+    let said = match numbers.below(10) {
         0 => garbage,
         1 => [&flags[..], &garbage].concat(),
         2 => [&flags[..], &go[..numbers.below(20) as usize]].concat(),
@@ -99,6 +101,8 @@ fn misbehave(path: &Path, numbers: &mut Random, kept: &mut VecDeque<UnixStream>)
         5 => [&flags[..], &go, &garbage].concat(),
         6 => [&flags[..], &go, &request(WRITE, 0, 1, outside, 1 << 20), &garbage].concat(),
         7 => [&flags[..], &go, &request(WRITE, 0, 1, u64::MAX, u32::MAX)].concat(),
+        // It leaves in the midst of the replies.
+        8 => [&flags[..], &go, &request(READ, 0, 1, 0, 2 << 20).repeat(8)].concat(),
         _ => Vec::new(),
     };
     // The server may have hung up.

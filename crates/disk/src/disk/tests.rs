@@ -27,22 +27,6 @@ fn read(disk: &Disk, offset: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn discard_frees_whole_pages_and_zeroes_parts() {
-    let disk = disk(8);
-    disk.write(0, &bytes(8 * 4096)).unwrap();
-    disk.discard(1000, 5 * PAGE).unwrap();
-    assert_eq!(disk.store().len(), 4, "pages 1 to 4 are gone");
-    assert_eq!(disk.stats().notify_free_total, 4);
-    assert_eq!(read(&disk, 0, 1000), bytes(1000));
-    assert_eq!(read(&disk, 1000, 5 * 4096), vec![0; 5 * 4096]);
-    let rest = 1000 + 5 * 4096;
-    assert_eq!(read(&disk, rest as u64, 8 * 4096 - rest), bytes(8 * 4096)[rest..]);
-    disk.discard(10, 20).unwrap();
-    assert_eq!(read(&disk, 10, 20), [0; 20]);
-    assert_eq!(read(&disk, 0, 10), bytes(10));
-}
-
-#[test]
 fn write_zeroes_leaves_holes_unless_forbidden() {
     let disk = disk(8);
     disk.write(0, &bytes(8 * 4096)).unwrap();

@@ -62,36 +62,20 @@ fn one_seed_is_one_run() {
 }
 
 /// A wrong device must be found wrong by one of the seeds, or the simulation finds nothing.
-fn assert_caught(bug: Bug) {
-    let caught = (0..SEEDS).find(|&seed| {
-        let mut world = World::new(seed, bug, false);
-        catch_unwind(AssertUnwindSafe(|| world.run(STEPS))).is_err()
-    });
-    eprintln!("{bug:?} is caught by seed {caught:?}; the panics above are meant");
-    assert!(caught.is_some(), "{bug:?} is not caught");
-}
-
 #[test]
-fn a_device_that_tears_pages_is_caught() {
-    assert_caught(Bug::TornPages);
-}
-
-#[test]
-fn a_device_that_forgets_a_discard_is_caught() {
-    assert_caught(Bug::ForgottenDiscard);
-}
-
-#[test]
-fn a_device_that_hides_errors_is_caught() {
-    assert_caught(Bug::HiddenError);
-}
-
-#[test]
-fn a_snapshot_of_a_later_moment_is_caught() {
-    assert_caught(Bug::LateSnapshot);
-}
-
-#[test]
-fn a_device_that_is_open_at_the_end_is_caught() {
-    assert_caught(Bug::OpenAtTheEnd);
+fn wrong_devices_are_caught() {
+    for bug in [
+        Bug::TornPages,
+        Bug::ForgottenDiscard,
+        Bug::HiddenError,
+        Bug::LateSnapshot,
+        Bug::OpenAtTheEnd,
+    ] {
+        let caught = (0..SEEDS).find(|&seed| {
+            let mut world = World::new(seed, bug, false);
+            catch_unwind(AssertUnwindSafe(|| world.run(STEPS))).is_err()
+        });
+        eprintln!("{bug:?} is caught by seed {caught:?}; the panics above are meant");
+        assert!(caught.is_some(), "{bug:?} is not caught");
+    }
 }

@@ -1,60 +1,29 @@
 //! What is written is read, under any limit, by any number of threads.
 
-use zfold_region::{Memory, MemoryStats, Region, RegionError};
+use zfold_region::{FaultMode, Memory, MemoryStats, Region, RegionError};
 
-use super::{MIB, PAGE, Random, at_once, beside, expect, fill, holds, once, small};
+use super::{MIB, PAGE, Random, at_once, beside, expect, fill, holds, once, read, small, write};
 
 #[test]
 fn what_is_written_is_read_under_a_small_limit() {
-    let mut region = Region::new(16 * MIB, &small(MIB)).unwrap();
-    for (number, page) in (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)) {
-        assert!(page.iter().all(|&byte| byte == 0), "new pages are zeros");
-        fill(page, number, 1);
-    }
-    for (number, page) in (0..).zip(region.as_slice::<u8>().chunks(PAGE)) {
-        expect(page, number, 1);
-    }
-    let stats = region.stats();
-    assert!(stats.resident_pages <= 256, "{stats:?}");
-    assert!(stats.stored_pages >= 4096 - 256, "{stats:?}");
-    assert!(stats.latency.count > 0 && stats.latency.p50 < 1_000_000_000);
-}
-
-#[test]
-fn random_writes_by_threads_lose_nothing() {
-    const THREADS: usize = 4;
-    const SEED: u64 = 0x5EED;
-    println!("seed {SEED:#x}");
-    let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    let pages = region.len() / PAGE;
-    let parts = region.as_mut_slice::<u8>().chunks_mut(8 * MIB / THREADS);
-    let versions = at_once((SEED..).zip(parts), |(seed, part)| write_randomly(part, seed)).concat();
-    assert_eq!(versions.len(), pages);
-    for ((number, page), version) in
-        (0_u64..).zip(region.as_slice::<u8>().chunks(PAGE)).zip(versions)
-    {
-        let number = number % (pages / THREADS) as u64;
-        if version > 0 {
-            expect(page, number, version);
+    // The second is as small as a limit can be.
+    for limit in [MIB, MIB / 4] {
+        let mut region = Region::new(16 * limit, &small(limit)).unwrap();
+        assert!(region.as_slice::<u8>().iter().all(|&byte| byte == 0), "new pages are zeros");
+        for version in 1..4 {
+            write(&mut region, version);
+            read(&region, version);
         }
+        let (stats, most) = (region.stats(), (limit / PAGE) as u64);
+        assert!(stats.resident_pages <= most, "{stats:?}");
+        assert!(stats.stored_pages >= 15 * most, "{stats:?}");
+        assert!(stats.latency.max >= stats.latency.p999 && stats.latency.p999 >= stats.latency.p50);
+        assert!((1..1_000_000_000).contains(&stats.latency.p50));
+        assert!(
+            stats.store_bytes > stats.compressed_bytes
+                && stats.compressed_bytes > 15 * limit as u64 / 2
+        );
     }
-    assert!(region.stats().resident_pages <= 256);
-}
-
-/// Writes pages at random and checks each before; returns the version of each page.
-fn write_randomly(part: &mut [u8], seed: u64) -> Vec<u64> {
-    let pages = part.len() / PAGE;
-    let (mut random, mut versions) = (Random::new(seed), vec![0_u64; pages]);
-    for _ in 0..3000 {
-        let number = random.index(pages);
-        let page = &mut part[number * PAGE..(number + 1) * PAGE];
-        if versions[number] > 0 {
-            expect(page, number as u64, versions[number]);
-        }
-        versions[number] += 1;
-        fill(page, number as u64, versions[number]);
-    }
-    versions
 }
 
 #[test]
@@ -125,20 +94,6 @@ fn a_limit_below_the_minimum_is_refused_by_name() {
 }
 
 #[test]
-fn a_limit_far_below_the_working_set_works() {
-    let mut region = Region::new(4 * MIB, &small(MIB / 4)).unwrap();
-    for round in 1..4 {
-        (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| {
-            fill(page, n, round);
-        });
-        (0..)
-            .zip(region.as_slice::<u8>().chunks(PAGE))
-            .for_each(|(n, page)| expect(page, n, round));
-        assert!(region.stats().resident_pages <= 64);
-    }
-}
-
-#[test]
 fn a_sequence_is_brought_ahead() {
     let region = super::paged_out(MIB);
     (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
@@ -204,25 +159,30 @@ fn a_page_that_is_touched_soon_comes_back_without_the_store() {
 #[test]
 fn no_update_is_lost_while_pages_leave() {
     use std::sync::atomic::{AtomicU64, Ordering};
-    let region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    // Every page begins with a counter.
-    let counters: Vec<&AtomicU64> = (0..256)
-        .map(|page| {
-            let base = region.as_ptr().expose_provenance();
-            let word = std::ptr::with_exposed_provenance::<AtomicU64>(base + page * PAGE);
-            // SAFETY: inside the region, aligned, and only reached as an atomic.
-            unsafe { &*word }
-        })
-        .collect();
-    let write = |seed: u64| {
-        let mut random = Random::new(seed);
-        for _ in 0..20_000 {
-            counters[random.index(256)].fetch_add(1, Ordering::Relaxed);
-        }
-    };
-    beside(|| region.pageout(..).unwrap(), || at_once(1..4, write));
-    let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
-    assert_eq!(sum, 60_000, "{:?}", region.stats());
+    for (mode, pages) in
+        [FaultMode::InThread, FaultMode::Thread].into_iter().flat_map(|m| [(m, 256), (m, 2048)])
+    {
+        let Some(region) = super::region(pages * PAGE, MIB, mode) else { continue };
+        // Every page begins with a counter.
+        let counters: Vec<&AtomicU64> = (0..pages)
+            .map(|page| {
+                let base = region.as_ptr().expose_provenance();
+                let word = std::ptr::with_exposed_provenance::<AtomicU64>(base + page * PAGE);
+                // SAFETY: inside the region, aligned, and only reached as an atomic.
+                unsafe { &*word }
+            })
+            .collect();
+        let write = |seed: u64| {
+            let mut random = Random::new(seed);
+            for _ in 0..20_000 {
+                counters[random.index(pages)].fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        beside(|| region.pageout(..).unwrap(), || at_once(1..4, write));
+        let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+        assert_eq!(sum, 60_000, "{:?}", region.stats());
+        assert!(region.stats().resident_pages <= 256);
+    }
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zfold_region::{Block, FaultMode, Heap, Memory, MemoryOptions, RegionError};
+use zfold_region::{Block, FaultMode, Heap, Memory, RegionError};
+use zfold_store::BackingOptions;
 use zfold_store::backing::{FileBacking, FileOptions};
-use zfold_store::{BackingOptions, CodecKind};
 
 use super::{MIB, PAGE, Random, at_once, holds, once, skip, small};
 
@@ -182,14 +182,4 @@ fn what_the_store_has_no_room_for_goes_to_a_file() {
     let stats = memory.stats();
     assert!(stats.store_bytes <= 5 * MIB as u64, "{stats:?}");
     assert!(stats.stored_pages > 7000, "{stats:?}");
-}
-
-#[test]
-fn a_codec_may_be_any() {
-    let memory = Memory::new(&MemoryOptions::new(MIB).with_codec(CodecKind::Page)).unwrap();
-    let heap = Heap::new(&memory);
-    let mut block = heap.alloc(8 * MIB).unwrap();
-    fill(&mut block, 9);
-    expect(&mut block, 9);
-    assert!(memory.stats().stored_pages > 1000);
 }

@@ -110,19 +110,9 @@ fn no_write_is_lost(merge: impl Fn(&Region)) {
     }
 }
 
-fn merges(scenario: &str) {
-    let Some(_merging) = Merging::begin() else { return };
-    succeeds(scenario);
-}
-
 pub(super) fn from_the_beginning() {
     merge_process(true);
     no_write_is_lost(|_| {});
-}
-
-#[test]
-fn no_write_is_lost_in_a_process_whose_memory_is_merged() {
-    merges("merged from the beginning");
 }
 
 pub(super) fn by_the_process() {
@@ -132,16 +122,14 @@ pub(super) fn by_the_process() {
     });
 }
 
-#[test]
-fn no_write_is_lost_when_a_process_asks_for_merging_later() {
-    merges("merged by the process");
-}
-
 pub(super) fn by_advice() {
     no_write_is_lost(|region| advise(region, libc::MADV_MERGEABLE));
 }
 
 #[test]
-fn no_write_is_lost_when_a_region_is_to_be_merged() {
-    merges("merged by advice");
+fn no_write_is_lost_whoever_asks_for_merging() {
+    let Some(_merging) = Merging::begin() else { return };
+    for scenario in ["merged from the beginning", "merged by the process", "merged by advice"] {
+        succeeds(scenario);
+    }
 }

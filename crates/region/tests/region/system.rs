@@ -1,11 +1,10 @@
 //! What the system does with the memory of a region, and what its owner does to the mapping.
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
 
 use zfold_region::{Region, RegionError};
 
-use super::{MIB, PAGE, Random, expect, fill, holds, once, paged_out, small};
+use super::{MIB, PAGE, Random, expect, fill, holds, once, paged_out, read, small, write};
 
 /// A system call that meets a missing page fails, and what it has taken from a socket is lost; on
 /// pinned pages it works.
@@ -29,27 +28,6 @@ fn a_datagram_is_received_into_pinned_memory_and_lost_otherwise() {
     assert_eq!(&region.as_slice::<u8>()[..received], b"second");
 }
 
-#[test]
-fn a_read_stops_at_a_missing_page_and_not_at_pinned_ones() {
-    let mut region = paged_out(MIB);
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&[9; 3 * PAGE]).unwrap();
-    let read = |file: &mut std::fs::File, region: &mut Region| {
-        std::io::Seek::rewind(file).unwrap();
-        file.read(&mut region.as_mut_slice::<u8>()[..3 * PAGE])
-    };
-    region.as_mut_slice::<u8>()[0] = 1;
-    assert_eq!(read(&mut file, &mut region).unwrap(), PAGE, "only the first page is there");
-    let pin = region.pin(..3 * PAGE).unwrap();
-    let buffer = std::ptr::slice_from_raw_parts_mut(pin.as_ptr(), pin.len());
-    std::io::Seek::rewind(&mut file).unwrap();
-    // SAFETY: as in the test above.
-    assert_eq!(file.read(unsafe { &mut *buffer }).unwrap(), 3 * PAGE);
-    drop(pin);
-    assert!(region.as_slice::<u8>()[..3 * PAGE].iter().all(|&byte| byte == 9));
-    expect(&region.as_slice::<u8>()[3 * PAGE..4 * PAGE], 3, 1);
-}
-
 /// A futex in a page that is missing cannot be waited for: locks that many threads sleep on belong
 /// into pinned pages, or elsewhere.
 #[test]
@@ -71,7 +49,7 @@ fn a_futex_works_in_a_pinned_page_only() {
 #[test]
 fn pinned_pages_stay_under_pressure_and_pins_count() {
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    write(&mut region, 1);
     let pins = [region.pin(..16 * PAGE).unwrap(), region.pin(8 * PAGE..24 * PAGE).unwrap()];
     let faults = |region: &Region, range: std::ops::Range<usize>| {
         let before = region.stats().faults_total;
@@ -126,10 +104,10 @@ fn a_forgotten_pin_ends_with_its_region() {
 fn a_full_store_leaves_pages_where_they_are() {
     let options = small(2 * MIB).with_store_limit(1);
     let mut region = Region::new(MIB, &options).unwrap();
-    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    write(&mut region, 1);
     assert!(matches!(region.pageout(..), Err(RegionError::StoreFull)));
     holds(region.memory(), 0, 256);
-    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    read(&region, 1);
 }
 
 /// `madvise(MADV_DONTNEED)` by the owner is not told to us: pages in their place become zeros, as
@@ -179,7 +157,7 @@ fn a_page_that_cannot_be_touched_stays() {
 #[test]
 fn protected_pages_stay_and_the_others_leave() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    write(&mut region, 1);
     let protect = |access| {
         let at = region.as_ptr().wrapping_add(10 * PAGE).cast();
         // SAFETY: changes the access of pages of the region, which nobody writes meanwhile.
@@ -188,13 +166,13 @@ fn protected_pages_stay_and_the_others_leave() {
     protect(libc::PROT_READ);
     region.pageout(..).unwrap();
     once(region.memory(), |stats| stats.resident_pages == 20);
-    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    read(&region, 1);
     protect(libc::PROT_READ | libc::PROT_WRITE);
     // Again and again: a thread may be about to bring pages ahead of the reads.
     let pageout = || region.pageout(..).unwrap();
     once(region.memory(), |stats| (stats.resident_pages == 0, pageout()).0);
     protect(libc::PROT_READ);
-    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    read(&region, 1);
 }
 
 /// What /proc/self/smaps says of the mappings in a region: this field of each.
@@ -216,27 +194,11 @@ fn mappings(region: &Region, field: &str) -> Vec<String> {
     flags
 }
 
-#[test]
-fn a_region_stays_one_mapping_without_huge_pages_that_no_child_inherits() {
-    let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    let mut random = Random::new(3);
-    for _ in 0..5000 {
-        let page = random.index(2048);
-        region.as_mut_slice::<u8>()[page * PAGE] = 1;
-    }
-    let flags = mappings(&region, "VmFlags");
-    assert_eq!(flags.len(), 1, "{flags:?}");
-    let has = |flag: &str| flags[0].split_whitespace().any(|other| other == flag);
-    // Not for fork, no huge pages, missing pages told to userfaultfd.
-    assert!(has("dc") && has("nh") && has("um"), "{flags:?}");
-}
-
 /// By the system's account, not our own.
 #[test]
-fn no_more_is_resident_than_the_limit_says() {
+fn a_region_stays_one_mapping_that_no_child_inherits_within_its_limit() {
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    let mut random = Random::new(5);
-    let mut most = 0;
+    let (mut random, mut most) = (Random::new(3), 0);
     for round in 0..8000 {
         let page = random.index(2048);
         fill(&mut region.as_mut_slice::<u8>()[page * PAGE..][..PAGE], page as u64, 1);
@@ -247,13 +209,18 @@ fn no_more_is_resident_than_the_limit_says() {
         }
     }
     assert!((MIB / 2..=MIB).contains(&(most << 10)), "{most} KiB");
+    let flags = mappings(&region, "VmFlags");
+    assert_eq!(flags.len(), 1, "{flags:?}");
+    let has = |flag: &str| flags[0].split_whitespace().any(|other| other == flag);
+    // Not for fork, no huge pages, missing pages told to userfaultfd.
+    assert!(has("dc") && has("nh") && has("um"), "{flags:?}");
 }
 
 /// Half of a region is unmapped by its owner: the rest works, and what is gone is not waited for.
 #[test]
 fn a_part_that_is_unmapped_is_left_alone() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    write(&mut region, 1);
     let half = region.as_ptr().wrapping_add(MIB / 2).cast();
     // SAFETY: nobody touches that half any more. Something else is put there so that no other
     // thread's mapping is unmapped when the region is dropped.
@@ -271,23 +238,6 @@ fn a_part_that_is_unmapped_is_left_alone() {
     region.pageout(..).unwrap();
     holds(region.memory(), 128, 128);
     (0..128).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
-}
-
-#[test]
-fn figures_are_told() {
-    let region = paged_out(MIB);
-    assert_eq!(region.as_slice::<u8>()[0], {
-        let mut page = [0; PAGE];
-        fill(&mut page, 0, 1);
-        page[0]
-    });
-    let stats = holds(region.memory(), 255, 1);
-    assert!(stats.latency.max >= stats.latency.p999 && stats.latency.p999 >= stats.latency.p50);
-    assert!(stats.latency.p50 > 0);
-    assert!(
-        stats.store_bytes > stats.compressed_bytes
-            && stats.compressed_bytes > 255 * PAGE as u64 / 2
-    );
 }
 
 #[test]

@@ -8,26 +8,19 @@ use std::thread;
 use zfold_pool::{Allocator, Contexts, PageSize, PoolOptions, create};
 use zfold_store::backing::MemoryBacking;
 use zfold_store::{BackingOptions, CodecKind, Recompress, Selection, Store, StoreOptions};
+use zfold_testing::Random;
 use zfold_testing::wait::{at_once, beside};
 
 /// Keys that the threads share.
 const KEYS: u64 = 600;
-
-fn next(random: &mut u64) -> u64 {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    *random
-}
 
 /// A page that says whose it is and from what it was made; of any length when compressed.
 fn page(key: u64, version: u64, len: usize) -> Vec<u8> {
     let mut page = vec![0; len];
     page[..8].copy_from_slice(&key.to_le_bytes());
     page[8..16].copy_from_slice(&version.to_le_bytes());
-    let mut random = version | 1;
     let noise = 16 + version as usize % 23 * len / 24;
-    page[16..noise.max(16)].fill_with(|| next(&mut random) as u8);
+    Random::new(version).fill(&mut page[16..noise.max(16)]);
     page
 }
 
@@ -46,12 +39,11 @@ fn store(page_size: PageSize, change: impl Fn(&mut StoreOptions)) -> Store {
 
 /// One thread's part: what clients of a store do.
 fn use_store(store: &Store, thread: u64, steps: u64) {
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(thread + 1);
+    let mut random = Random::new(thread);
     let mut found = vec![0; store.page_len()];
     for _ in 0..steps {
-        let key = next(&mut random) % KEYS;
-        let version = next(&mut random) >> 8;
-        match next(&mut random) % 16 {
+        let (key, version) = (random.below(KEYS), random.word() >> 8);
+        match random.below(16) {
             0..=4 => {
                 store.store(key, &page(key, version, found.len())).unwrap();
             }

@@ -187,7 +187,7 @@ fn truncated_bytes_are_an_error() {
 }
 
 #[test]
-fn damaged_bytes_stay_in_bounds() {
+fn damaged_bytes_and_garbage_stay_in_bounds() {
     let mut random = Random::new(3);
     for variant in variants(defaults()) {
         let mut codec = context(&variant, 4096);
@@ -204,6 +204,10 @@ fn damaged_bytes_stay_in_bounds() {
                 let _ = decode_damaged(&mut *codec, &damaged);
             }
             assert_round_trip(&mut *codec, page);
+        }
+        for _ in 0..3000 {
+            let len = random.index(600);
+            let _ = decode_damaged(&mut *codec, &random.bytes(len));
         }
     }
 }
@@ -230,15 +234,15 @@ fn output_depends_on_page_and_dictionary_alone() {
 
 #[test]
 fn working_memory_is_allocated_at_once() {
-    for spec in specs() {
+    for variant in variants(specs()) {
         for page_len in PAGE_LENS {
-            let mut codec = spec.context(page_len).unwrap();
+            let (mut codec, spec) = (context(&variant, page_len), variant.0);
             let bytes = codec.working_bytes();
             assert!(bytes > 8192, "{spec} reports {bytes}");
+            let without = spec.context(page_len).unwrap().working_bytes();
+            assert!(variant.1.is_none() || bytes > without, "{spec} reports {bytes}");
             for page in sample(page_len).step_by(20) {
-                let mut out = vec![0; 2 * page_len];
-                let len = codec.compress(page, &mut out).unwrap();
-                codec.decompress(&out[..len], &mut vec![0; page_len]).unwrap();
+                assert_round_trip(&mut *codec, page);
             }
             assert_eq!(codec.working_bytes(), bytes, "{spec}");
         }

@@ -70,19 +70,6 @@ fn a_wrong_dictionary_stays_in_bounds() {
 }
 
 #[test]
-fn working_memory_with_a_dictionary_is_allocated_at_once() {
-    for spec in able() {
-        let mut codec = context(spec, &TRAINED);
-        let bytes = codec.working_bytes();
-        assert!(bytes > spec.context(4096).unwrap().working_bytes(), "{spec}");
-        for page in sample(4096).step_by(40) {
-            assert_round_trip(&mut *codec, page);
-        }
-        assert_eq!(codec.working_bytes(), bytes, "{spec}");
-    }
-}
-
-#[test]
 fn codecs_without_dictionaries_refuse_one_by_name() {
     for kind in [CodecKind::Page, CodecKind::Lzo] {
         let error = CodecSpec::from(kind).context_with(4096, Some(&TRAINED)).unwrap_err();

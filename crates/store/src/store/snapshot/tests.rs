@@ -72,26 +72,19 @@ fn what_was_saved_is_restored_whatever_the_codec() {
 }
 
 #[test]
-fn one_wrong_byte_anywhere_is_noticed_and_leaves_the_store_empty() {
+fn one_wrong_byte_and_one_end_too_early_are_noticed_anywhere_and_leave_the_store_empty() {
     let file = saved(&filled());
     for at in (0..file.len()).step_by(997).chain(0..64).chain(file.len() - 40..file.len()) {
         let mut damaged = file.clone();
         damaged[at] ^= 4;
-        let store = store(|_| {});
-        let error = store.restore(&mut &damaged[..]).expect_err("byte {at} is wrong");
-        assert!(store.is_empty(), "{at}: {error}");
-        store.check();
-    }
-}
-
-#[test]
-fn a_file_that_was_cut_off_is_noticed() {
-    let file = saved(&filled());
-    for len in (0..file.len()).step_by(1009).chain(file.len() - 33..file.len()) {
-        let store = store(|_| {});
-        let error = store.restore(&mut &file[..len]).expect_err("cut off");
+        for bytes in [&damaged[..], &file[..at]] {
+            let store = store(|_| {});
+            let error = store.restore(&mut &*bytes).expect_err("it is wrong");
+            assert!(store.is_empty(), "{at}: {error}");
+            store.check();
+        }
+        let error = store(|_| {}).restore(&mut &file[..at]).expect_err("cut off");
         assert!(matches!(error, SnapshotError::Damaged(_) | SnapshotError::Foreign), "{error}");
-        assert!(store.is_empty());
     }
 }
 
@@ -167,30 +160,6 @@ fn filled_from(file: &[u8]) -> Store {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_costs_the_snapshot_only() {
-    struct Full(usize);
-    impl Write for Full {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let store = filled();
-    let whole = saved(&store);
-    for room in [0, 100, whole.len() / 2, whole.len() - 1] {
-        let error = store.save(b"a label", &mut Full(room)).unwrap_err();
-        assert!(matches!(error, SnapshotError::Io(_)), "{error}");
-        store.check();
-    }
-    let again = saved(&store);
-    assert_eq!(verify(&mut &again[..]).unwrap(), verify(&mut &whole[..]).unwrap());
-}
-
-#[test]
 fn a_file_is_replaced_as_a_whole_or_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.snapshot");
@@ -242,32 +211,42 @@ fn only_files_are_replaced() {
     assert_eq!(left, 5, "dangling, target, link, victim, new");
 }
 
-#[test]
-fn a_writer_that_panics_costs_the_snapshot_only() {
-    /// Changes pages that were not swept yet, and gives up in the middle.
-    struct Panicking<'a>(&'a Store, usize);
-    impl Write for Panicking<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            for key in 400..410 {
-                self.0.invalidate(key);
-            }
-            self.1 = self.1.checked_sub(bytes.len()).expect("the sink gives up");
-            Ok(bytes.len())
-        }
+/// Changes pages that were not swept yet, and gives up when so many bytes are written.
+struct Full<'a> {
+    store: &'a Store,
+    room: usize,
+    panics: bool,
+}
 
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+impl Write for Full<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.store.invalidate_range(400..410);
+        let left = self.room.checked_sub(bytes.len());
+        assert!(left.is_some() || !self.panics, "the sink gives up");
+        self.room = left.ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_costs_the_snapshot_only() {
     let store = filled();
-    let whole = saved(&store).len();
-    for room in [0, 100, whole / 2] {
-        let sink = &mut Panicking(&store, room);
-        assert!(catch_unwind(AssertUnwindSafe(|| store.save(b"", sink))).is_err());
-        store.check();
-        let restored = filled_from(&saved(&store));
-        for key in 0..600 {
-            assert!(load(&restored, key) == load(&store, key), "{key} after {room} bytes");
+    for panics in [false, true] {
+        let whole = saved(&store).len();
+        for room in [0, 100, whole / 2] {
+            let sink = &mut Full { store: &store, room, panics };
+            let ended = catch_unwind(AssertUnwindSafe(|| store.save(b"", sink)));
+            assert!(matches!(ended, Err(_) | Ok(Err(SnapshotError::Io(_)))), "{ended:?}");
+            assert_eq!(ended.is_err(), panics);
+            store.check();
+            let restored = filled_from(&saved(&store));
+            for key in 0..600 {
+                assert!(load(&restored, key) == load(&store, key), "{key} after {room} bytes");
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zfold_far::testing::{SimEngine, SimFault, SimFaults};
+use zfold_far::testing::{SimEngine, SimFaults};
 use zfold_far::{Engine, EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing;
 use zfold_testing::Random;
@@ -31,26 +31,6 @@ fn open(engine: &Arc<SimEngine>, options: FarOptions) -> FarBacking {
 fn read(far: &FarBacking, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut out = vec![0xdd; len];
     far.read_at(offset, &mut out).map(|()| out)
-}
-
-#[test]
-fn any_range_comes_back_from_whatever_objects() {
-    let far = open(&engine(), quiet());
-    let mut all = bytes(1, 300 << 10);
-    far.write_at(4096, &all).unwrap();
-    for (seed, at, len) in [(2, 512, 512), (3, 65_536, 131_072), (4, 4096, 512)] {
-        let part = bytes(seed, len);
-        far.write_at(4096 + at as u64, &part).unwrap();
-        all[at..at + len].copy_from_slice(&part);
-    }
-    for (at, len) in [(0, 300 << 10), (512, 512), (512, 1024), (64_000, 140_800), (4096, 0)] {
-        assert!(read(&far, 4096 + at as u64, len).unwrap() == all[at..at + len], "{at}+{len}");
-    }
-    far.sync().unwrap();
-    let stats = far.stats();
-    assert!(stats.live_bytes >= 300 << 10 && stats.object_bytes > stats.live_bytes);
-    assert!(stats.puts_total > 0 && stats.gets_total > 0 && stats.failures_total == 0);
-    assert!(stats.metadata_bytes >= 4 * 600);
 }
 
 #[test]
@@ -99,21 +79,6 @@ fn what_was_never_written_or_was_discarded_is_an_error() {
 }
 
 #[test]
-fn the_engine_cannot_read_what_it_keeps() {
-    let engine = engine();
-    let far = open(&engine, quiet());
-    let secret = b"the quick brown fox jumps over the lazy dog.";
-    let page: Vec<u8> = secret.iter().copied().cycle().take(4096).collect();
-    for at in 0..64 {
-        far.write_at(at * 4096, &page).unwrap();
-    }
-    assert!(read(&far, 0, 4096).unwrap() == page);
-    for len in [8, 16, secret.len()] {
-        assert!(!engine.contains(&secret[..len]), "{len} bytes can be read");
-    }
-}
-
-#[test]
 fn bytes_that_were_changed_or_lost_are_an_error() {
     for (lose, kind) in [(false, io::ErrorKind::InvalidData), (true, io::ErrorKind::NotFound)] {
         let engine = engine();
@@ -127,16 +92,6 @@ fn bytes_that_were_changed_or_lost_are_an_error() {
         far.write_at(0, &bytes(2, 4096)).unwrap();
         assert!(read(&far, 0, 4096).unwrap() == bytes(2, 4096));
     }
-}
-
-#[test]
-fn an_answer_that_fails_once_is_asked_for_again() {
-    let engine = engine();
-    let far = open(&engine, quiet());
-    engine.set_faults(SimFaults::default().with(SimFault::PutLost, 300));
-    let written = (0..100).filter(|&at| far.write_at(at * 512, &bytes(at, 512)).is_ok()).count();
-    assert!(written > 0, "three attempts in a row seldom fail");
-    assert!(far.stats().retries_total > 0);
 }
 
 #[test]
@@ -161,39 +116,6 @@ fn nothing_is_sent_to_an_absent_engine_until_it_is_back() {
     engine.set_absent(false);
     assert!(read(&far, 0, 4096).unwrap() == bytes(1, 4096), "reads need no probe");
     assert_eq!(far.stats().absences_total, 1);
-}
-
-#[test]
-fn an_engine_that_is_back_is_found_and_cleaned() {
-    let engine = engine();
-    let short = Duration::from_millis(1);
-    let far = open(&engine, quiet().with_probe(short).with_probe_max(4 * short).with_tend(short));
-    for at in 0..200 {
-        far.write_at(at * 4096, &bytes(at, 4096)).unwrap();
-    }
-    engine.set_absent(true);
-    wait_until("a write fails", || far.write_at(0, &bytes(1, 512)).is_err());
-    far.discard(0, LEN).unwrap();
-    assert_eq!(far.stats().live_bytes, 0);
-    engine.set_absent(false);
-    wait_until("it is found", || !far.stats().absent);
-    wait_until("it is empty", || engine.objects() == 0);
-    far.write_at(0, &bytes(3, 4096)).unwrap();
-    assert!(read(&far, 0, 4096).unwrap() == bytes(3, 4096));
-}
-
-#[test]
-fn at_the_end_nothing_is_left() {
-    let engine = engine();
-    let far = open(&engine, quiet());
-    engine.set_faults(SimFaults::default().with(SimFault::PutUnanswered, 400));
-    for at in 0..50 {
-        let _ = far.write_at(at * 4096, &bytes(at, 4096));
-    }
-    engine.set_faults(SimFaults::default());
-    assert!(engine.objects() > far.stats().objects, "puts that failed are there, too");
-    drop(far);
-    assert_eq!(engine.objects(), 0);
 }
 
 #[test]
@@ -299,6 +221,7 @@ fn threads_read_what_they_wrote_while_the_cleaner_works() {
         }
     });
     println!("{} reads; {:?}", reads.into_inner(), far.stats());
+    assert!(far.stats().retries_total > 0, "what failed was asked for again");
     wait_until("something is cleaned", || {
         let stats = far.stats();
         stats.cleaned_bytes_total > 0 && stats.deletes_total > 0

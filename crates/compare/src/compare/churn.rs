@@ -226,30 +226,16 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_noticed() {
+    fn pages_that_are_wrong_lost_or_too_many_are_noticed() {
         with_filled_store(|mut churn| {
             let mut others = KEYS;
             others[3] = 4;
-            let fault = churn.load_all(&[3], &others).expect_err("other bytes");
-            assert!(matches!(fault, Fault::WrongBytes { page: 3 }), "{fault}");
-        });
-    }
-
-    #[test]
-    fn lost_page_is_noticed() {
-        with_filled_store(|mut churn| {
             assert!(churn.store.invalidate(4));
-            let fault = churn.load_all(&[3, 4], &KEYS).expect_err("a lost page");
-            assert!(matches!(fault, Fault::Lost { page: 4 }), "{fault}");
-        });
-    }
-
-    #[test]
-    fn page_that_should_be_gone_is_noticed() {
-        with_filled_store(|mut churn| {
             churn.kept[5] = false;
-            let fault = churn.load_all(&[5], &KEYS).expect_err("a page too many");
-            assert!(matches!(fault, Fault::Unexpected { page: 5 }), "{fault}");
+            let mut fault = |keys: &[usize], pages| churn.load_all(keys, pages).expect_err("it is");
+            assert!(matches!(fault(&[3], &others), Fault::WrongBytes { page: 3 }));
+            assert!(matches!(fault(&[3, 4], &KEYS), Fault::Lost { page: 4 }));
+            assert!(matches!(fault(&[5], &KEYS), Fault::Unexpected { page: 5 }));
         });
     }
 

@@ -324,7 +324,7 @@ mod tests {
         let mut foreground = Foreground::new(pool, &content, 1).unwrap();
         (0..100).try_for_each(|_| foreground.step(0, 4)).unwrap();
         assert!(foreground.times.count() > 100);
-        assert!(foreground.keeper.overwrite_all(b"wrong") > 0);
+        assert!(foreground.keeper.replace_all(b"wrong") > 0);
         let all = (0..100).try_for_each(|_| foreground.step(0, 4));
         assert!(matches!(all, Err(Error::WrongBytes { experiment: NAME, .. })));
     }

@@ -178,4 +178,13 @@ mod tests {
         let pool = create("test", &options).unwrap();
         assert!(pool.insert(b"fits").is_ok());
     }
+
+    #[test]
+    fn an_allocator_is_read_by_its_name() {
+        for allocator in Allocator::ALL {
+            assert_eq!(allocator.to_string().parse(), Ok(allocator));
+        }
+        let wrong = "slab".parse::<Allocator>().unwrap_err().to_string();
+        assert_eq!(wrong, "unknown allocator 'slab' (choices: zbud, z3fold, zsmalloc, fit)");
+    }
 }

@@ -63,15 +63,14 @@ extern crate self as zfold_pool;
 pub mod testing;
 
 pub use create::create;
+pub use fit::Fit;
 pub use handle::Handle;
 pub use lock::{Lock, sound};
 pub use options::error::ConfigError;
 pub use options::zsmalloc::{Chooser, Commit, Compaction, Grouping};
 pub use options::{Allocator, Contexts, KernelRules, Locking, PoolOptions, Release, Upkeep};
 pub use owned::{Address, KEYS_MAX, Owners};
-pub use pool::{
-    AllocError, HandleError, OwnedPool, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
-};
+pub use pool::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
 pub use sync::stat::LockStat;
 pub use units::{PageCount, PageSize};
 pub use zsmalloc::geometry::{ClassSpec, Geometry};

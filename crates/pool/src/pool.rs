@@ -1,17 +1,18 @@
 //! The contract of a pool: what every allocator does, whatever it is made of.
 //!
-//! - P1: an object keeps its bytes and its handle from `alloc` until `free`, however often it
+//! - P1: an object keeps its bytes and its handle from `insert` until `free`, however often it
 //!   is moved.
 //! - P2: a handle that is not that of a live object of the pool is refused with
 //!   [`HandleError::Stale`] by every call; nothing changes. A freed, forged or foreign one that has
 //!   the number of a live object by chance names that object (see the module `handle`).
-//! - P3: while a [`ReadGuard`] lives, its object is not moved, written or freed; `write` and
-//!   `free` of it return [`HandleError::Busy`]. Other objects are not affected.
+//! - P3: while a [`ReadGuard`] lives, its object is not moved or freed; `free` of it returns
+//!   [`HandleError::Busy`]. Other objects are not affected.
 //! - P4: a pool holds memory for whole pages only, and says exactly how many
 //!   ([`PoolStats::pages`]); an emptied run of pages leaves at once.
 //! - P5: a call that fails changes nothing.
 //! - P6: no call waits for the reader of an object.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +20,6 @@ use std::sync::atomic::AtomicBool;
 use crate::handle::Handle;
 use crate::memory::arena::Arena;
 use crate::memory::source::SourceError;
-use crate::owned::{Address, Owners};
 use crate::sync::spin::Dead;
 use crate::sync::stat::LockStat;
 use crate::units::{PageCount, PageSize};
@@ -39,7 +39,7 @@ use crate::units::{PageCount, PageSize};
 /// assert_eq!(pool.stats().pages, PageCount::ZERO);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
+pub trait Pool: PinOwner + Any + Send + Sync + fmt::Debug {
     /// Returns the name that the pool was created with.
     fn name(&self) -> &str;
 
@@ -50,25 +50,11 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     /// a page raw costs no more than storing it compressed to this length.
     fn huge_len(&self) -> usize;
 
-    /// Allocates an object of `len` bytes and returns its handle. The bytes are unspecified
-    /// (initialised, but possibly those of an earlier object) until they are written.
-    ///
-    /// # Errors
-    /// [`AllocError`]; nothing changes.
-    fn alloc(&self, len: usize) -> Result<Handle, AllocError>;
-
-    /// Allocates an object and writes `bytes` to it, in one step that costs less than two.
+    /// Makes an object of `bytes`, which never change, and returns its handle.
     ///
     /// # Errors
     /// [`AllocError`]; nothing changes.
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError>;
-
-    /// Overwrites the first `bytes.len()` bytes of an object.
-    ///
-    /// # Errors
-    /// [`HandleError::Stale`], [`HandleError::Busy`], or [`HandleError::TooLong`] if the object
-    /// is shorter; nothing is written.
-    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError>;
 
     /// Returns a guard through which the object's bytes, exactly as many as were allocated, are
     /// read in place. It pins the object: hold it briefly.
@@ -114,7 +100,7 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     ///
     /// `evict` is called without any lock, once per object of a chosen page. It returns `Ok`
     /// after it wrote the object out and called [`Pool::free`] for it, or [`Refused`]. It may be
-    /// given a handle that an `alloc` on another thread returned just now and that its owner
+    /// given a handle that an `insert` on another thread returned just now and that its owner
     /// does not know yet; refuse it.
     ///
     /// # Errors
@@ -126,11 +112,6 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
         _evict: &mut dyn FnMut(Handle) -> Result<(), Refused>,
     ) -> Result<PageCount, ReclaimError> {
         Err(ReclaimError::Disabled)
-    }
-
-    /// Returns the pool as one of objects that have an owner instead of a handle, if it is: fit is.
-    fn owned(&self) -> Option<&dyn OwnedPool> {
-        None
     }
 
     /// Returns the bytes that the pool holds: pages, idle pages and metadata. Cheap enough to
@@ -149,49 +130,6 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     /// # Cost
     /// In proportion to all objects and pages, with the pool locked: for tests.
     fn check(&self);
-}
-
-/// A pool whose objects can have an owner instead of a handle, which costs less: owned/O1 to O5 at
-/// the head of the module `owned` are the contract. Handles are as good as before beside them.
-pub trait OwnedPool: Pool {
-    /// Puts `bytes` into an object of the owner `key`, less than [`KEYS_MAX`](crate::KEYS_MAX);
-    /// returns where it is. The owner does not name it yet (owned/O1), so it stays there.
-    ///
-    /// # Errors
-    /// [`AllocError`]; nothing changes.
-    fn insert_owned(&self, key: u32, bytes: &[u8]) -> Result<Address, AllocError>;
-
-    /// Returns the `len` bytes of the object of `key` at an address.
-    ///
-    /// # Errors
-    /// [`HandleError::Stale`] if the key before it is another, so that something is damaged.
-    ///
-    /// # Safety
-    /// The address is that of a live object of this pool of that many bytes, and as long as they
-    /// are used the caller has the lock of the owner that names it, or no owner names it and no
-    /// thread frees it (owned/O2).
-    unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError>;
-
-    /// Frees the object of `len` bytes at an address.
-    ///
-    /// # Errors
-    /// [`HandleError::Dead`]; the object stays.
-    ///
-    /// # Safety
-    /// The address is that of a live object of this pool of that many bytes, and no owner names it
-    /// (owned/O5).
-    unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError>;
-
-    /// Compacts as [`Pool::compact_until`] does, and moves objects of `owners`, too; without these
-    /// they stay, and their pages with them.
-    fn compact_owned(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64;
-
-    /// Returns whether an object of that many bytes, with `key` in front of it, begins at an
-    /// address.
-    ///
-    /// # Cost
-    /// A lock: for tests.
-    fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool;
 }
 
 /// How a read guard releases its pin. Its module is private, which seals [`Pool`].
@@ -357,15 +295,8 @@ impl From<SourceError> for AllocError {
 pub enum HandleError {
     /// No live object of this pool: freed, from another pool, or made up.
     Stale,
-    /// The object is being read and cannot be written or freed now.
+    /// The object is being read and cannot be freed now.
     Busy,
-    /// More bytes than the object has.
-    TooLong {
-        /// Bytes to write.
-        len: usize,
-        /// Bytes of the object.
-        max: usize,
-    },
     /// A thread panicked inside the pool (`per-cpu`: the object's part of it); it refuses all
     /// calls.
     Dead,
@@ -376,9 +307,6 @@ impl fmt::Display for HandleError {
         match self {
             Self::Stale => write!(f, "the handle names no live object of this pool"),
             Self::Busy => write!(f, "the object is being read"),
-            Self::TooLong { len, max } => {
-                write!(f, "{len} bytes do not fit an object of {max} bytes")
-            }
             Self::Dead => write!(f, "the pool is dead: a thread panicked inside it"),
         }
     }

@@ -129,9 +129,9 @@ fn all_shards_fill_before_an_allocation_fails() {
     for upkeep in [Upkeep::Inline, Upkeep::Workers] {
         let options = per_cpu(4, upkeep).with_arena_bytes(4 << 20);
         let pool = create("full", &options).unwrap();
-        let held: Vec<_> = std::iter::from_fn(|| pool.alloc(4096).ok()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| pool.insert(&[1; 4096]).ok()).collect();
         assert_eq!(pool.stats().pages, PageCount(1024));
-        assert!(matches!(pool.alloc(4096), Err(AllocError::NoMemory(_))));
+        assert!(matches!(pool.insert(&[1; 4096]), Err(AllocError::NoMemory(_))));
         held.into_iter().for_each(|handle| pool.free(handle).unwrap());
         pool.check();
         assert_eq!(pool.stats().pages, PageCount::ZERO);
@@ -257,7 +257,7 @@ fn pools_of_different_chains_have_their_own_huge_class() {
         let rules = KernelRules { chain, ..KernelRules::default() };
         let options = options(Allocator::Zsmalloc, PageSize::KIB4).with_rules(rules);
         let pool = create("chain", &options).unwrap();
-        (0..60).for_each(|_| assert!(pool.alloc(3400).is_ok()));
+        (0..60).for_each(|_| assert!(pool.insert(&[1; 3400]).is_ok()));
         pool.stats().pages
     };
     assert_eq!(chain(4), PageCount(60), "3400 bytes are huge with a chain of 4");

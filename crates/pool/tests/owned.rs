@@ -6,8 +6,8 @@ use std::thread;
 
 use proptest::prelude::*;
 use zfold_pool::{
-    Address, Allocator, Handle, HandleError, KEYS_MAX, Locking, OwnedPool, Owners, PageCount,
-    PageSize, Pool, PoolOptions, create,
+    Address, Allocator, Fit, Handle, HandleError, KEYS_MAX, Locking, Owners, PageCount, PageSize,
+    Pool, PoolOptions, create,
 };
 use zfold_testing::Random;
 use zfold_testing::wait::{at_once, beside};
@@ -53,8 +53,8 @@ impl World {
         Self { pool: create("owned", options).unwrap(), table }
     }
 
-    fn owned(&self) -> &dyn OwnedPool {
-        self.pool.owned().expect("fit is such a pool")
+    fn owned(&self) -> &Fit {
+        Fit::of(&*self.pool).expect("it was made as one")
     }
 
     /// Locks a key, lets `change` say what it names from now on, and checks and frees what it named

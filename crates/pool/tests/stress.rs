@@ -60,7 +60,7 @@ fn mix(
         done += 1;
         started.fetch_add(1, Ordering::Relaxed);
         match op {
-            Op::Alloc { len } | Op::Insert { len } if live.len() < LIVE_MAX => {
+            Op::Insert { len } if live.len() < LIVE_MAX => {
                 let seed = thread << 40 | done;
                 match pool.insert(&bytes(seed, len)) {
                     Ok(handle) => live.push(Object { handle, len, seed }),
@@ -86,12 +86,6 @@ fn mix(
                 live.extend(post.pop());
                 post.extend(live.pop());
             }
-            Op::Write { pick, .. } if !live.is_empty() => {
-                let at = pick % live.len();
-                let object = &mut live[at];
-                object.seed = thread << 40 | done;
-                pool.write(object.handle, &bytes(object.seed, object.len)).expect("ours");
-            }
             Op::Pin { pick } if !live.is_empty() => {
                 let object = &live[pick % live.len()];
                 let guard = pool.read(object.handle).expect("ours");
@@ -103,7 +97,7 @@ fn mix(
                 let object = &live[pick % live.len()];
                 object.assert_intact(&pool.read(object.handle).expect("ours"));
             }
-            Op::Free { pick } | Op::Alloc { len: pick } if !live.is_empty() => {
+            Op::Free { pick } | Op::Insert { len: pick } if !live.is_empty() => {
                 let object = live.swap_remove(pick % live.len());
                 object.assert_intact(&pool.read(object.handle).expect("ours"));
                 pool.free(object.handle).expect("ours");

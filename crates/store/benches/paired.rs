@@ -54,21 +54,17 @@ fn race(title: &str, contestants: &mut [Contestant<'_>]) {
 }
 
 fn race_heaps(objects: &[Vec<u8>], live: usize) {
-    let zsmalloc = OfPool::new(Allocator::Zsmalloc, false);
-    let at_once = OfPool::new(Allocator::Zsmalloc, true);
-    let fit = OfPool::new(Allocator::Fit, true);
+    let (zsmalloc, fit) = (OfPool::new(Allocator::Zsmalloc), OfPool::new(Allocator::Fit));
     let mut mimalloc = Churn::new(&MIMALLOC, objects, live);
     let mut malloc = Churn::new(&MALLOC, objects, live);
     let mut zsmalloc = Churn::new(&zsmalloc, objects, live);
-    let mut at_once = Churn::new(&at_once, objects, live);
     let mut fit = Churn::new(&fit, objects, live);
     race(
         &format!("replace one of {live} objects"),
         &mut [
             ("mimalloc", &mut || mimalloc.replace()),
             ("malloc", &mut || malloc.replace()),
-            ("zsmalloc alloc+write+free", &mut || zsmalloc.replace()),
-            ("zsmalloc insert+free", &mut || at_once.replace()),
+            ("zsmalloc insert+free", &mut || zsmalloc.replace()),
             ("fit insert+free", &mut || fit.replace()),
         ],
     );

@@ -98,7 +98,7 @@ impl Choice<'_> {
             input: self.workload.input.to_owned(),
             allocator: self.allocator.to_string(),
             chain: has_zspages.then_some(plan.chain),
-            chooser: has_zspages.then(|| plan.chooser.to_string()),
+            chooser: has_zspages.then(|| plan.chooser.name().to_owned()),
             codec: self.codec.to_string(),
             preset: plan.preset.map(|preset| preset.name().to_owned()),
             page_size: plan.page_size.bytes() as u64,

@@ -163,10 +163,14 @@ impl<'a> Keeper<'a> {
 
 #[cfg(test)]
 impl Keeper<'_> {
-    /// Writes `bytes` over the beginning of every object; returns how many there are.
-    pub(crate) fn overwrite_all(&self, bytes: &[u8]) -> usize {
-        let held = self.slots.iter().flatten();
-        held.map(|(handle, _)| self.pool.write(*handle, bytes).unwrap()).count()
+    /// Puts `bytes` in the place of every object; returns how many there are.
+    pub(crate) fn replace_all(&mut self, bytes: &[u8]) -> usize {
+        let held = self.slots.iter_mut().flatten();
+        held.map(|(handle, _)| {
+            self.pool.free(*handle).unwrap();
+            *handle = self.pool.insert(bytes).unwrap();
+        })
+        .count()
     }
 }
 
@@ -211,7 +215,7 @@ mod tests {
         let mut keeper = Keeper::new("test", &*pool, 2);
         keeper.put(1, b"the bytes that were stored").unwrap();
         keeper.check_all().unwrap();
-        assert_eq!(keeper.overwrite_all(b"T"), 1);
+        assert_eq!(keeper.replace_all(b"The bytes that were stored"), 1);
         let error = keeper.check_all().unwrap_err();
         assert_eq!(error.to_string(), "test: wrong bytes came back: slot 1");
         assert!(verify("test", b"abc", b"ab", || "length".to_owned()).is_err());

@@ -14,7 +14,7 @@ use crate::pool::{AllocError, HandleError, PoolStats};
 use crate::reclaim::Victim;
 
 /// One of the three allocators, single-threaded.
-pub(crate) trait Core: Send + fmt::Debug {
+pub(crate) trait Core: Send + fmt::Debug + 'static {
     /// Longest object in bytes.
     fn len_max(&self) -> usize;
 
@@ -31,9 +31,6 @@ pub(crate) trait Core: Send + fmt::Debug {
 
     /// Returns where the object's bytes are; they stay there while it is pinned.
     fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError>;
-
-    /// Notes that a live object was written, for the age order.
-    fn touch(&mut self, _: Handle) {}
 
     /// Puts layout optimisation off from now on: another thread will call
     /// [`Core::optimise_some`]. A core without a layout ignores it.

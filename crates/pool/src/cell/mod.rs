@@ -206,7 +206,7 @@ impl<S: Spot> Cell<S> {
         debug_assert!(PINS.get(word) > 0);
     }
 
-    /// Live to held, for a write or a free; waits while another thread holds it.
+    /// Live to held, for a free; waits while another thread holds it.
     ///
     /// # Errors
     /// `Stale`, or `Busy` if it is pinned.

@@ -13,7 +13,7 @@
 //! segment with it. What is said of a cell here holds for the owner of an object that has one.
 //!
 //! - C1: an object moves only while its cell is held (cell/H1, H2) or its owner is (owned/O3), so
-//!   no read, write or free of it is under way, and it has one place at any time: the old one until
+//!   no read or free of it is under way, and it has one place at any time: the old one until
 //!   `publish`, then the new one.
 //! - C2: a header says which cell or owner to try; its content is trusted only if the cell says
 //!   that its object is live at this very place (shard/G1). Trying never waits, although the lock

@@ -38,5 +38,5 @@ mod models;
 mod tests;
 
 pub(crate) use crowd::SHARDS_MAX;
-pub(crate) use pool::Fit;
+pub use pool::Fit;
 pub(crate) use shard::cells_range_bytes;

@@ -50,7 +50,7 @@ impl Shard {
     /// Returns the bytes of an owned object, if `key` is before them.
     ///
     /// # Safety
-    /// As [`OwnedPool::read_owned`](crate::OwnedPool::read_owned).
+    /// As [`Fit::read_owned`](crate::Fit::read_owned).
     #[inline]
     pub(super) unsafe fn read_owned(
         &self,
@@ -78,7 +78,7 @@ impl Shard {
         Ok(())
     }
 
-    /// See [`OwnedPool::is_owned_at`](crate::OwnedPool::is_owned_at).
+    /// See [`Fit::is_owned_at`](crate::Fit::is_owned_at).
     pub(super) fn is_owned_at(&self, key: u32, place: Place, len: usize) -> bool {
         let Ok(state) = self.lock() else { return false };
         let granules = state.heap.granules_at(place);

@@ -21,6 +21,7 @@
 //!   outdated one takes a neighbour's lock and is just as correct.
 //! - W5: a panic under a lock kills that shard alone. Calls that need it say so.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,9 +34,7 @@ use crate::memory::arena::{Arena, UsedPages};
 use crate::memory::source::Reservation;
 use crate::options::{Contexts, Locking};
 use crate::owned::{Address, KEYS_MAX, Nobody, Owners};
-use crate::pool::{
-    AllocError, HandleError, OwnedPool, PinOwner, Pool, PoolStats, ReadGuard, check_len,
-};
+use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, check_len};
 use crate::sync::gate::Gate;
 use crate::sync::stat::LockStat;
 use crate::units::PageSize;
@@ -44,9 +43,9 @@ use crate::units::PageSize;
 /// used pages and tables.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 
-/// See the module documentation.
+/// A pool of the allocator fit.
 #[derive(Debug)]
-pub(crate) struct Fit {
+pub struct Fit {
     name: String,
     page_size: PageSize,
     /// The names of the locks in statistics.
@@ -173,19 +172,9 @@ impl Pool for Fit {
         self.page_size.bytes() - HEADER_BYTES + 1
     }
 
-    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        let (shard, taken) = self.take::<Taken>(len)?;
-        Ok(self.split.outer(shard, self.shards[shard].publish(taken)))
-    }
-
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         let (shard, taken) = self.take::<Taken>(bytes.len())?;
         Ok(self.split.outer(shard, self.shards[shard].fill(taken, bytes)))
-    }
-
-    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
-        let (shard, handle) = self.inner(handle)?;
-        shard.write(handle, bytes)
     }
 
     fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
@@ -200,10 +189,6 @@ impl Pool for Fit {
 
     fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
         self.compact_owned(&Nobody, pages, stop)
-    }
-
-    fn owned(&self) -> Option<&dyn OwnedPool> {
-        Some(self)
     }
 
     fn watch_locks(&self, on: bool) {
@@ -240,25 +225,63 @@ impl Pool for Fit {
     }
 }
 
-impl OwnedPool for Fit {
-    fn insert_owned(&self, key: u32, bytes: &[u8]) -> Result<Address, AllocError> {
+/// Objects that have an owner instead of a handle, which costs less: owned/O1 to O5 at the head of
+/// the module `owned` are the contract. Handles are as good as before beside them.
+impl Fit {
+    /// Returns a pool as what it is, if it is one of fit.
+    #[must_use]
+    #[inline]
+    pub fn of<'a>(pool: &'a (dyn Pool + 'static)) -> Option<&'a Self> {
+        (pool as &dyn Any).downcast_ref()
+    }
+
+    /// Puts `bytes` into an object of the owner `key`, less than [`KEYS_MAX`]; returns where it is.
+    /// The owner does not name it yet (owned/O1), so it stays there.
+    ///
+    /// # Errors
+    /// [`AllocError`]; nothing changes.
+    pub fn insert_owned(&self, key: u32, bytes: &[u8]) -> Result<Address, AllocError> {
         assert!(u64::from(key) < KEYS_MAX, "key {key}");
         let (shard, taken) = self.take::<TakenOwned>(bytes.len())?;
         Ok(self.shards[shard].fill_owned(taken, key, bytes))
     }
 
-    unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError> {
+    /// Returns the `len` bytes of the object of `key` at an address.
+    ///
+    /// # Errors
+    /// [`HandleError::Stale`] if the key before it is another, so that something is damaged.
+    ///
+    /// # Safety
+    /// The address is that of a live object of this pool of that many bytes, and as long as they
+    /// are used the caller has the lock of the owner that names it, or no owner names it and no
+    /// thread frees it (owned/O2).
+    pub unsafe fn read_owned(
+        &self,
+        key: u32,
+        at: Address,
+        len: usize,
+    ) -> Result<&[u8], HandleError> {
         let (shard, place) = Place::of(at, self.shard_bits);
         // SAFETY: the caller's.
         unsafe { self.shards[shard].read_owned(key, place, len) }
     }
 
-    unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError> {
+    /// Frees the object of `len` bytes at an address.
+    ///
+    /// # Errors
+    /// [`HandleError::Dead`]; the object stays.
+    ///
+    /// # Safety
+    /// The address is that of a live object of this pool of that many bytes, and no owner names it
+    /// (owned/O5).
+    pub unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError> {
         let (shard, place) = Place::of(at, self.shard_bits);
         self.shards[shard].free_owned(place, len)
     }
 
-    fn compact_owned(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
+    /// Compacts as [`Pool::compact_until`] does, and moves objects of `owners`, too; without these
+    /// they stay, and their pages with them.
+    pub fn compact_owned(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
         let Some(_inside) = self.gate.enter() else { return 0 };
         // Relaxed: a request that may be seen one step later.
         let shards = self.shards.iter().take_while(|_| !stop.load(Ordering::Relaxed));
@@ -269,7 +292,12 @@ impl OwnedPool for Fit {
         freed
     }
 
-    fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool {
+    /// Returns whether an object of that many bytes, with `key` in front of it, begins at an
+    /// address.
+    ///
+    /// # Cost
+    /// A lock: for tests.
+    pub fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool {
         let (shard, place) = Place::of(at, self.shard_bits);
         self.shards.get(shard).is_some_and(|shard| shard.is_owned_at(key, place, len))
     }
@@ -330,8 +358,6 @@ mod tests {
         pool.check();
         for (n, handle) in handles {
             assert_eq!(*pool.read(handle).unwrap(), [n; 100]);
-            pool.write(handle, &[n + 1; 100]).unwrap();
-            assert_eq!(*pool.read(handle).unwrap(), [n + 1; 100]);
             pool.free(handle).unwrap();
             assert_eq!(pool.free(handle), Err(HandleError::Stale));
         }

@@ -6,7 +6,7 @@
 //! |:--|:--|
 //! | alloc | the lock, to take a place and a cell; the bytes are copied in after it |
 //! | free | the lock, to give them back; the cell is held before |
-//! | read, write | no lock: the cell's word pins or holds the object |
+//! | read | no lock: the cell's word pins the object |
 //! | compaction | the lock for small steps, but not while objects are copied |
 //!
 //! A hold is a look-up in tables, and touches no object.
@@ -352,21 +352,6 @@ impl Shard {
     #[inline]
     pub(super) fn payload(&self, place: Place, len: usize) -> NonNull<[u8]> {
         self.frames.payload(self.scale.payload(place), len)
-    }
-
-    /// Writes the first bytes of an object.
-    pub(super) fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
-        let cell = self.cell(handle)?;
-        let place = cell.hold(handle.serial())?;
-        let max = cell.len();
-        if bytes.len() > max {
-            cell.publish(place);
-            return Err(HandleError::TooLong { len: bytes.len(), max });
-        }
-        // SAFETY: the object has at least that many bytes; this thread holds its cell (cell/H1).
-        unsafe { self.copy_in(place, bytes) };
-        cell.publish(place);
-        Ok(())
     }
 
     /// Pins an object until [`Shard::unpin`] and returns its bytes.

@@ -88,7 +88,7 @@ impl Locking {
         }
     }
 
-    /// Returns the name that `Display` prints and `FromStr` reads.
+    /// Returns the name that `Display` prints.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -123,7 +123,7 @@ impl Contexts {
         self != Self::Concurrent
     }
 
-    /// Returns the name that `Display` prints and `FromStr` reads.
+    /// Returns the name that `Display` prints.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -213,7 +213,7 @@ pub struct PoolOptions {
     /// process may use CPUs.
     pub cpus: Option<usize>,
     /// Whether pages are kept in the order of their last use, for [`crate::Pool::reclaim`]. Costs
-    /// 12 bytes a page and some time for every write. Not with fit.
+    /// 12 bytes a page and some time for every object. Not with fit.
     pub reclaim: bool,
     /// Address space to reserve for pages, in bytes: the pool's largest size. Less is reserved
     /// if the system does not grant it (`ulimit -v`). Costs no memory. Default 1 TiB.

@@ -17,7 +17,7 @@ impl Chooser {
     /// All choosers.
     pub const ALL: [Self; 2] = [Self::UsedPercent, Self::LeastWaste];
 
-    /// Returns the name that `Display` prints and `FromStr` reads: `old` or `new`.
+    /// Returns its name: `old` or `new`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

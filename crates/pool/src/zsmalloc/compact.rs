@@ -16,9 +16,9 @@
 //! compared. An object that is pinned, or on its way in or out, stays; its class is left alone
 //! until the next compaction.
 //!
-//! - C1: an object moves only while its cell is held (cell/H1, cell/H2), so no read, write or free
-//!   of it is under way, and it has one place at any time: the old one until `publish`, then the
-//!   new one.
+//! - C1: an object moves only while its cell is held (cell/H1, cell/H2), so no read or free of it
+//!   is under way, and it has one place at any time: the old one until `publish`, then the new
+//!   one.
 //! - C2: an isolated zspage has one compactor, which puts it back; no other thread releases it
 //!   before.
 //! - C3: `KeepTarget` moves objects from the zspage with fewer of them to the one with more, so

@@ -275,14 +275,6 @@ impl Heap {
         true
     }
 
-    /// Notes that an object of a zspage was written.
-    #[inline]
-    pub(crate) fn touch(&mut self, tables: &Tables, zspage: u32) {
-        if !tables.zspages.records.at(zspage).is_under_reclaim() {
-            self.age.touch(zspage);
-        }
-    }
-
     /// Takes the zspage that was written longest ago off its list and returns its live objects.
     pub(crate) fn begin_reclaim(&mut self, tables: &Tables) -> Option<Victim> {
         let record = |zspage| tables.zspages.records.at(zspage);

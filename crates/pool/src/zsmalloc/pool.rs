@@ -164,10 +164,6 @@ impl<D: Design> Pool for Zsmalloc<D> {
         self.shared.tables.geometry.huge_class_size() as usize
     }
 
-    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        Ok(self.publish(&self.take(len)?))
-    }
-
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         let taken = self.take(bytes.len())?;
         let target = self.bytes(taken.place, taken.len).cast::<u8>();
@@ -175,22 +171,6 @@ impl<D: Design> Pool for Zsmalloc<D> {
         // touches them (cell/H1), and `bytes`, a live borrow, cannot overlap them.
         unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(self.publish(&taken))
-    }
-
-    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
-        let place = self.design.hold(&self.shared, handle)?;
-        let cell = self.shared.cell(handle)?;
-        let max = cell.len();
-        if bytes.len() > max {
-            cell.publish(place);
-            return Err(HandleError::TooLong { len: bytes.len(), max });
-        }
-        let target = self.bytes(place, max).cast::<u8>();
-        // SAFETY: the object has at least that many bytes; this thread holds its cell (cell/H1),
-        // and `bytes`, a live borrow, cannot overlap them.
-        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        cell.publish(place);
-        Ok(())
     }
 
     fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {

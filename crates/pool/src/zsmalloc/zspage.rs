@@ -146,11 +146,6 @@ impl Zspage {
         self.state.get() > State::Used as u8
     }
 
-    #[inline]
-    pub(crate) fn is_under_reclaim(&self) -> bool {
-        self.state.get() == State::UnderReclaim as u8
-    }
-
     pub(crate) fn set_state(&self, state: State) {
         self.state.set(state as u8);
     }

@@ -54,16 +54,12 @@ pub(crate) trait Heap {
     fn copy_out(&self, object: Self::Object, len: usize, to: &mut [u8]);
 }
 
-/// A pool, used in one call or in two.
-pub(crate) struct OfPool {
-    pool: Box<dyn Pool>,
-    at_once: bool,
-}
+/// A pool.
+pub(crate) struct OfPool(Box<dyn Pool>);
 
 impl OfPool {
-    pub(crate) fn new(allocator: Allocator, at_once: bool) -> Self {
-        let pool = zfold_pool::create("bench", &PoolOptions::new(allocator)).expect("a pool");
-        Self { pool, at_once }
+    pub(crate) fn new(allocator: Allocator) -> Self {
+        Self(zfold_pool::create("bench", &PoolOptions::new(allocator)).expect("a pool"))
     }
 }
 
@@ -71,20 +67,15 @@ impl Heap for OfPool {
     type Object = Handle;
 
     fn make(&self, bytes: &[u8]) -> Handle {
-        if self.at_once {
-            return self.pool.insert(bytes).expect("memory");
-        }
-        let handle = self.pool.alloc(bytes.len()).expect("memory");
-        self.pool.write(handle, bytes).expect("a new object");
-        handle
+        self.0.insert(bytes).expect("memory")
     }
 
     fn drop(&self, object: Handle) {
-        self.pool.free(object).expect("a live object");
+        self.0.free(object).expect("a live object");
     }
 
     fn copy_out(&self, object: Handle, len: usize, to: &mut [u8]) {
-        to[..len].copy_from_slice(&self.pool.read(object).expect("a live object"));
+        to[..len].copy_from_slice(&self.0.read(object).expect("a live object"));
     }
 }
 

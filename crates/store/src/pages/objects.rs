@@ -1,8 +1,8 @@
 //! The objects of pages: what an entry's value names in the pool.
 //!
 //! This is the only place that knows that there are two ways to name an object. A pool that can
-//! ([`OwnedPool`]) keeps an object for its slot: the value is its [`Address`], the slot's lock is
-//! the object's. Otherwise, and where slots share an object, the value is a handle.
+//! ([`Fit`]) keeps an object for its slot: the value is its [`Address`], the slot's lock is the
+//! object's. Otherwise, and where slots share an object, the value is a handle.
 //!
 //! - J1: an entry with an address is of an object that was inserted for its key, is as long as the
 //!   entry says, and was not freed. So while this module works with an entry, its slot is locked,
@@ -14,7 +14,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 
-use zfold_pool::{Address, AllocError, HandleError, KEYS_MAX, OwnedPool, Owners, Pool, ReadGuard};
+use zfold_pool::{Address, AllocError, Fit, HandleError, KEYS_MAX, Owners, Pool, ReadGuard};
 
 use super::duplicates::{Duplicates, Inserted};
 use crate::entry::{Entry, Flag, State};
@@ -69,15 +69,15 @@ impl Objects {
 
     /// Returns the pool if slots own objects.
     #[inline]
-    fn owned(&self) -> Option<&dyn OwnedPool> {
-        self.pool.owned().filter(|_| self.keys_fit)
+    fn owned(&self) -> Option<&Fit> {
+        Fit::of(&*self.pool).filter(|_| self.keys_fit)
     }
 
     /// Returns the pool and the address of an entry that has one.
     #[inline]
-    fn owned_by(&self, entry: Entry) -> Option<(&dyn OwnedPool, Address)> {
+    fn owned_by(&self, entry: Entry) -> Option<(&Fit, Address)> {
         let at = entry.address()?;
-        Some((self.pool.owned().expect("J1: it came from there"), at))
+        Some((Fit::of(&*self.pool).expect("J1: it came from there"), at))
     }
 
     /// Brings bytes into the pool, or finds them there; returns the entry of the page, of which
@@ -143,7 +143,7 @@ impl Objects {
 
     /// Compacts the pool, in which `slots` own objects; returns the pages freed.
     pub(crate) fn compact(&self, slots: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
-        match self.pool.owned() {
+        match Fit::of(&*self.pool) {
             Some(pool) => pool.compact_owned(slots, pages, stop),
             None => self.pool.compact_until(pages, stop),
         }

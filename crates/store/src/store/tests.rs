@@ -25,11 +25,21 @@ fn object_handle(store: &Store, key: u64) -> Handle {
     store.slots.lock(key).entry().handle()
 }
 
+/// Changes the first bytes of the object of a key.
+fn damage(store: &Store, key: u64, with: &[u8]) {
+    let (pool, slot) = (store.pages.objects.pool(), store.slots.lock(key));
+    let Entry { state, .. } = slot.entry();
+    let mut bytes = pool.read(slot.entry().handle()).unwrap().to_vec();
+    bytes[..with.len()].copy_from_slice(with);
+    let before = slot.replace(Entry::of_handle(state, pool.insert(&bytes).unwrap()));
+    pool.free(before.handle()).unwrap();
+}
+
 #[test]
 fn bytes_that_do_not_decode_are_an_error_and_counted() {
     let store = store(|_| {});
     store.store(1, &text_page()).unwrap();
-    store.pages.objects.pool().write(object_handle(&store, 1), &[0xFF; 16]).unwrap();
+    damage(&store, 1, &[0xFF; 16]);
     let error = store.load(1, &mut vec![0; 4096]).unwrap_err();
     assert_eq!(error, LoadError::Damaged { key: 1 });
     assert_eq!(store.stats().decompress_fail_total, 1);
@@ -45,7 +55,7 @@ fn the_key_header_is_in_front_of_each_object_and_is_checked() {
     let pool = store.pages.objects.pool();
     assert_eq!(pool.read(handle).unwrap().len(), len + 8);
     assert_eq!(pool.read(handle).unwrap()[..8], key.to_le_bytes());
-    pool.write(handle, &[9]).unwrap();
+    damage(&store, key, &[9]);
     assert_eq!(store.load(key, &mut vec![0; 4096]), Err(LoadError::Damaged { key }));
 }
 

@@ -17,21 +17,9 @@ const STALE_MAX: usize = 5000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Allocates, then writes all bytes.
-    Alloc {
-        /// Length in bytes; may be out of range.
-        len: usize,
-    },
-    /// Allocates and writes in one call.
+    /// Makes an object.
     Insert {
         /// Length in bytes; may be out of range.
-        len: usize,
-    },
-    /// Overwrites the beginning of an object.
-    Write {
-        /// Which object.
-        pick: usize,
-        /// Bytes to write; more than the object has must be refused.
         len: usize,
     },
     /// Reads an object and compares.
@@ -56,7 +44,7 @@ pub enum Op {
         /// What is wrong with it.
         word: u64,
     },
-    /// Pins an object, tries to write, free and move it, and unpins it.
+    /// Pins an object, tries to free and move it, and unpins it.
     Pin {
         /// Which object.
         pick: usize,
@@ -84,10 +72,8 @@ impl Op {
             n => (word >> 16) as usize % (len_max / 8 * n as usize) + 1,
         };
         match word & 63 {
-            0..=11 => Self::Alloc { len },
-            12..=23 => Self::Insert { len },
-            24..=29 => Self::Write { pick, len },
-            30..=39 => Self::Read { pick },
+            0..=23 => Self::Insert { len },
+            24..=39 => Self::Read { pick },
             40..=58 => Self::Free { pick },
             59 => Self::Forge { pick, word: word >> 8 },
             60 => Self::UseStale { pick },
@@ -131,8 +117,7 @@ impl<'a> Model<'a> {
     /// If the pool does not behave as the contract says. Running out of memory is allowed.
     pub fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Alloc { len } => self.alloc(len, false),
-            Op::Insert { len } => self.alloc(len, true),
+            Op::Insert { len } => self.insert(len),
             Op::UseStale { pick } => self.use_stale(pick),
             Op::Forge { pick, word } => self.use_forged(pick, word),
             Op::Compact { pages } => {
@@ -140,7 +125,6 @@ impl<'a> Model<'a> {
             }
             Op::Reclaim { pages } => self.reclaim(pages),
             _ if self.live.is_empty() => {}
-            Op::Write { pick, len } => self.write(pick % self.live.len(), len),
             Op::Read { pick } => self.read(pick % self.live.len()),
             Op::Free { pick } => self.free(pick % self.live.len()),
             Op::Pin { pick } => self.pin(pick % self.live.len()),
@@ -179,23 +163,16 @@ impl<'a> Model<'a> {
         bytes
     }
 
-    fn alloc(&mut self, len: usize, at_once: bool) {
+    fn insert(&mut self, len: usize) {
         if self.live.len() >= LIVE_MAX {
             self.free(self.contents as usize % LIVE_MAX);
         }
         let bytes = self.fresh_bytes(len);
-        let allocated = match at_once {
-            true => self.pool.insert(&bytes),
-            false => self.pool.alloc(len),
-        };
         let max = self.pool.len_max();
-        match allocated {
+        match self.pool.insert(&bytes) {
             Ok(handle) => {
                 assert!((1..=max).contains(&len), "{len} bytes were allocated");
                 assert!(self.live.iter().all(|(other, _)| *other != handle), "handle given twice");
-                if !at_once {
-                    self.pool.write(handle, &bytes).expect("a new object can be written");
-                }
                 self.live.push((handle, bytes));
             }
             Err(AllocError::ZeroLength) => assert_eq!(len, 0),
@@ -203,19 +180,7 @@ impl<'a> Model<'a> {
                 assert!(refused == len && len > max && said == max, "{len} of {max}");
             }
             Err(AllocError::NoMemory(_)) => {}
-            Err(error) => panic!("alloc of {len}: {error}"),
-        }
-    }
-
-    fn write(&mut self, at: usize, len: usize) {
-        let bytes = self.fresh_bytes(len);
-        let (handle, held) = &mut self.live[at];
-        match self.pool.write(*handle, &bytes) {
-            Ok(()) => held[..len].copy_from_slice(&bytes),
-            Err(error) => {
-                assert_eq!(error, HandleError::TooLong { len, max: held.len() });
-                assert!(len > held.len());
-            }
+            Err(error) => panic!("an object of {len}: {error}"),
         }
     }
 
@@ -260,7 +225,6 @@ impl<'a> Model<'a> {
     fn pin(&self, at: usize) {
         let (handle, bytes) = &self.live[at];
         let read = self.pool.read(*handle).expect("a live object can be read");
-        assert_eq!(self.pool.write(*handle, &[]), Err(HandleError::Busy));
         assert_eq!(self.pool.free(*handle), Err(HandleError::Busy));
         self.pool.compact(u64::MAX);
         assert!(*read == bytes[..], "a pinned object changed");

@@ -51,9 +51,9 @@ unsafe impl Send for HeapRange {}
 // SAFETY: as for Send; nothing in it is assigned after construction.
 unsafe impl Sync for HeapRange {}
 
-// SAFETY: source/I1: the fields are never assigned again and heap blocks are disjoint. source/I2: all
-// of the block is always usable. source/I3: alloc_zeroed, and release writes zeros. source/I4: it does
-// so with Release.
+// SAFETY: source/I1: the fields are never assigned again and heap blocks are disjoint. source/I2:
+// all of the block is always usable. source/I3: alloc_zeroed, and release writes zeros. source/I4:
+// it does so with Release.
 unsafe impl Reservation for HeapRange {
     fn base(&self) -> NonNull<u8> {
         self.base

@@ -211,43 +211,14 @@ impl<C: Core> Pool for Locked<C> {
         self.huge_len
     }
 
-    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        check_len(len, self.len_max)?;
-        let mut state = self.lock()?;
-        let (handle, _) = state.core.alloc(len)?;
-        self.unlock(state);
-        Ok(handle)
-    }
-
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         check_len(bytes.len(), self.len_max)?;
         let mut state = self.lock()?;
         let (handle, place) = state.core.alloc(bytes.len())?;
         // SAFETY: a new object of that length, which no other thread has a handle of.
         unsafe { copy_in(place, bytes) };
-        if self.reclaim {
-            state.core.touch(handle);
-        }
         self.unlock(state);
         Ok(handle)
-    }
-
-    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
-        let mut state = self.lock()?;
-        let place = state.core.locate(handle)?;
-        if state.pins.contains(handle) {
-            return Err(HandleError::Busy);
-        }
-        if bytes.len() > place.len() {
-            return Err(HandleError::TooLong { len: bytes.len(), max: place.len() });
-        }
-        // SAFETY: a live object of at least that length; frames/M1: the lock is held and no guard
-        // pins the object.
-        unsafe { copy_in(place, bytes) };
-        if self.reclaim {
-            state.core.touch(handle);
-        }
-        Ok(())
     }
 
     fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
@@ -378,7 +349,8 @@ mod tests {
             };
             let pool = create("contexts", &options).unwrap();
             let leave_idle = |pages: u64| {
-                let handles: Vec<_> = (0..pages).map(|_| pool.alloc(3900).unwrap()).collect();
+                let handles: Vec<_> =
+                    (0..pages).map(|_| pool.insert(&[1; 3900]).unwrap()).collect();
                 handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
             };
             std::thread::scope(|scope| {

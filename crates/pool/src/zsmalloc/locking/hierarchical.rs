@@ -5,7 +5,7 @@
 //! |:--|:--|
 //! | alloc | the class's lock |
 //! | free | the migrate lock to read, then the class's lock; memory is released under both |
-//! | read, write | the migrate lock to read, to pin or hold the object |
+//! | read | the migrate lock to read, to pin the object |
 //! | compaction | the migrate lock to write and the class's lock, also while objects are copied |
 //!
 //! The migrate lock keeps handles from changing while they are looked up. Its count of readers
@@ -45,19 +45,9 @@ impl Design for Hierarchical {
     }
 
     #[inline]
-    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        let _migrate = self.migrate.read();
-        shared.hold(handle)
-    }
-
-    #[inline]
     fn free(&self, shared: &Shared, handle: Handle) -> Result<Option<Emptied>, HandleError> {
         let _migrate = self.migrate.read();
-        let cell = shared.cell(handle)?;
-        let place = cell.hold(handle.serial())?;
-        let heap = shared.slots[place.class].heap.lock();
-        let mut heap = heap.inspect_err(|_| cell.publish(place))?;
-        let emptied = shared.give(&mut heap, handle, cell, place);
+        let emptied = shared.free(handle)?;
         if emptied.is_some() {
             shared.shrink(emptied);
         }

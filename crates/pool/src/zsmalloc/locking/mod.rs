@@ -42,7 +42,7 @@ use crate::zsmalloc::remote_free::RemoteFrees;
 use crate::zsmalloc::tables::{Padded, Tables};
 
 /// The decisions of a lock design.
-pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
+pub(crate) trait Design: Sized + Send + Sync + fmt::Debug + 'static {
     /// The name of its heaps' locks in statistics.
     const LOCK: &'static str;
 
@@ -76,14 +76,12 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
         shared.pin(handle)
     }
 
-    /// Holds a live object, for a write; without a lock if the design does not say otherwise.
+    /// Frees a live object, under the lock of its class's own heap if the design does not say
+    /// otherwise; returns the zspage that became empty, for [`Shared::shrink`].
     #[inline]
-    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        shared.hold(handle)
+    fn free(&self, shared: &Shared, handle: Handle) -> Result<Option<Emptied>, HandleError> {
+        shared.free(handle)
     }
-
-    /// Frees a live object; returns the zspage that became empty, for [`Shared::shrink`].
-    fn free(&self, shared: &Shared, handle: Handle) -> Result<Option<Emptied>, HandleError>;
 
     /// Locks what the zspages of one heap may be moved under.
     fn lock_for_moves<'a>(&'a self, shared: &'a Shared, heap: usize) -> Result<ForMoves<'a>, Dead> {
@@ -171,10 +169,14 @@ impl Shared {
         self.cell(handle)?.pin(handle.serial())
     }
 
-    /// Holds without any lock.
+    /// Frees under the lock of the class's own heap, which the cell says.
     #[inline]
-    fn hold(&self, handle: Handle) -> Result<Place, HandleError> {
-        self.cell(handle)?.hold(handle.serial())
+    fn free(&self, handle: Handle) -> Result<Option<Emptied>, HandleError> {
+        let cell = self.cell(handle)?;
+        let place = cell.hold(handle.serial())?;
+        let heap = self.slots[place.class].heap.lock();
+        let mut heap = heap.inspect_err(|_| cell.publish(place))?;
+        Ok(self.give(&mut heap, handle, cell, place))
     }
 
     /// Locks a heap and settles its remote-free list.

@@ -4,7 +4,7 @@
 //! |:--|:--|
 //! | alloc | the CPU's lock, which others hardly ever want |
 //! | free | the CPU's lock, if the zspage is the CPU's; otherwise no lock |
-//! | read, write | no lock: the cell's word pins or holds the object, and nothing else is written |
+//! | read | no lock: the cell's word pins the object, and nothing else is written |
 //! | compaction | one CPU's lock, but not while objects are copied |
 //!
 //! A CPU that has no room in a class borrows a zspage from one that can spare it, with both locks,

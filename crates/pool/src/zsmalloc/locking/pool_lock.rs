@@ -4,7 +4,7 @@
 //! | call | takes |
 //! |:--|:--|
 //! | alloc, free | the pool's lock |
-//! | read, write | the pool's lock, to pin or hold the object |
+//! | read | the pool's lock, to pin the object |
 //! | compaction | the pool's lock, also while objects are copied |
 //!
 //! The only design with reclaim: one lock can guard an age order of all zspages, which was the
@@ -44,14 +44,6 @@ impl Design for PoolLock {
     fn pin(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
         let _heap = shared.slots[0].heap.lock()?;
         shared.pin(handle)
-    }
-
-    #[inline]
-    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        let mut heap = shared.slots[0].heap.lock()?;
-        let place = shared.hold(handle)?;
-        heap.touch(&shared.tables, place.zspage);
-        Ok(place)
     }
 
     #[inline]

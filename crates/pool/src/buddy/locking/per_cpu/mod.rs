@@ -52,7 +52,7 @@ pub(crate) struct Sharded<C> {
     _workers: Vec<Worker>,
 }
 
-impl<C: Core + 'static> Sharded<C> {
+impl<C: Core> Sharded<C> {
     /// Returns a pool of `cores`, whose arenas count in `used` and whose indices are below
     /// [`Split::indices`].
     pub(crate) fn new(
@@ -83,11 +83,7 @@ impl<C: Core + 'static> Sharded<C> {
 }
 
 /// Starts the threads for upkeep. If a thread cannot be started, the callers do its work.
-fn start_workers<C: Core + 'static>(
-    shards: &Arc<[Shard<C>]>,
-    layout: Rings,
-    release: Rings,
-) -> Vec<Worker> {
+fn start_workers<C: Core>(shards: &Arc<[Shard<C>]>, layout: Rings, release: Rings) -> Vec<Worker> {
     let start = |name: &str, rings, work: fn(&Locked<C>)| {
         // Not the shards themselves, which have the bells.
         let mine = Arc::downgrade(shards);
@@ -176,17 +172,8 @@ impl<C: Core> Pool for Sharded<C> {
         self.shards[0].0.huge_len()
     }
 
-    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        self.place(|shard| shard.alloc(len))
-    }
-
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         self.place(|shard| shard.insert(bytes))
-    }
-
-    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
-        let (shard, handle) = self.inner(handle)?;
-        shard.write(handle, bytes)
     }
 
     fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {

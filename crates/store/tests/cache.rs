@@ -69,7 +69,8 @@ impl Model {
         self.0.remove(at).map(|(_, value)| value)
     }
 
-    /// Drops from the front as many as the cache has dropped; what is left must be there, all of it.
+    /// Drops from the front as many as the cache has dropped; what is left must be there, all of
+    /// it.
     fn follow(&mut self, cache: &Cache) {
         let keys = cache.keys();
         self.0.drain(..self.0.len().saturating_sub(keys.len()));

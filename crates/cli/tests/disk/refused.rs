@@ -69,6 +69,7 @@ fn files_that_cannot_be_used_are_failures() {
     refused(&["--backing", text(&path("letter"))], &["letter", "--force"]);
     assert_eq!(fs::read_to_string(path("letter")).expect("text"), "dear");
     refused(&["--backing", text(&absent)], &["no/such"]);
+    refused(&["--backing", "nbd://127.0.0.1:1/"], &["nbd://127.0.0.1:1/", "start it"]);
     let planted = path("planted");
     fs::write(&planted, MARK).expect("written");
     set_mode(&planted, 0o666);

@@ -14,6 +14,5 @@ mod server;
 
 mod nbd_export;
 mod run;
-mod sort;
 mod tls;
 mod told;

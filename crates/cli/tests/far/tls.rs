@@ -11,6 +11,7 @@ use zfold_testing::skip::free_port;
 use zfold_testing::skip::has_program;
 
 use crate::common::{needs, skip};
+use crate::run::{KEEPER, far};
 use crate::runs::can_manage;
 use crate::server::{self, noise, text};
 
@@ -164,11 +165,7 @@ fn a_run_over_tls_reports_without_its_password() {
     needs!(has_program("python3"), "no python3");
     let (runtime, redis) = (tempdir().expect("a directory"), Encrypted::start());
     let place = redis.place();
-    let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing", &place];
-    let program = "import random; memory = random.Random(1).randbytes(48 << 20); \
-                   print(sum(memory[::4096]), sum(memory[::4096]))";
-    let options = ["--backing-size", "256MiB", "--report=json", "--", "python3", "-c", program];
-    let line = [&memory[..], &options[..]].concat();
+    let line = far(&place, "256MiB", KEEPER);
     let output = redis.zfold(runtime.path(), &line).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");

@@ -62,6 +62,11 @@ fn programs_that_cannot_be_started_have_the_status_of_a_shell() {
 #[test]
 fn a_backing_file_that_cannot_be_had_is_a_failure_of_zfold() {
     needs!(can_manage());
-    let line = ["run", "--store-limit", "8MiB", "--backing", "/no/such/file", "--", "true"];
-    assert_refused(&line, 125, &["/no/such/file"]);
+    let refused = |place: &str, status: i32, parts: &[&str]| {
+        let line = ["run", "--store-limit", "8MiB", "--backing", place, "--", "true"];
+        assert_refused(&line, status, parts);
+    };
+    refused("/no/such/file", 125, &["/no/such/file"]);
+    refused("redis://127.0.0.1:1", 125, &["redis at 127.0.0.1:1"]);
+    refused("redis://me:hunter2@127.0.0.1", 2, &["ZFOLD_REDIS_PASSWORD"]);
 }

@@ -1,9 +1,8 @@
 //! File systems on the device: they keep what is written, give memory back, and are whole at the
 //! end.
 
-use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use zfold_testing::wait_until;
 
@@ -56,22 +55,19 @@ file_systems! {
 
 /// The whole life of a file system.
 fn live(kind: &Kind, frontend: Frontend) {
-    let programs = ["fio", "fs_mark", "stress-ng", "fstrim", "make", "cc", "tar"];
+    let programs = ["fio", "fs_mark", "stress-ng", "fstrim", "tar"];
     let programs = [&programs[..], &[kind.make[0], kind.check[0]]].concat();
     let Some(on) = Looped::new(frontend, "1GiB", &programs) else { return };
     kind.make(&on);
     on.mount(kind.name);
     write_and_verify(&on);
     run_many(&on);
-    let project = Project::new(&on.at.join("project"));
-    project.build();
     let tree = Tree::new(&on);
     let (pages, bytes) = on.held();
 
     // Not what the kernel remembers, but what the device holds.
     on.umount();
     on.mount(kind.name);
-    project.check();
     tree.check();
     for entry in fs::read_dir(&on.at).expect("a directory") {
         run("rm", &["-rf", text(&entry.expect("an entry").path())]);
@@ -131,52 +127,6 @@ fn run_many(on: &Looped) {
     let stress = ["--hdd", "2", "--hdd-bytes", "32M", "--hdd-opts", "direct,wr-rnd,rd-rnd"];
     let place = ["--temp-path", &at("stress"), "--verify", "-t", &seconds().to_string()];
     run("stress-ng", &[&stress[..], &place].concat());
-}
-
-/// A small program in C, built where the test wants it.
-struct Project {
-    at: PathBuf,
-    /// What the program prints.
-    sum: u32,
-}
-
-const UNITS: u32 = 24;
-
-impl Project {
-    fn new(at: &Path) -> Self {
-        fs::create_dir(at).expect("a directory");
-        let (mut uses, mut objects, mut sum) = (String::new(), String::from("main.o"), 0_u32);
-        for n in 0..UNITS {
-            let source = format!(
-                "unsigned unit{n}(unsigned x) {{\n\
-                 for (unsigned i = 0; i < {n}; i++) x = x * 2654435761u + i;\n\
-                 return x;\n}}\n"
-            );
-            fs::write(at.join(format!("unit{n}.c")), source).expect("written");
-            writeln!(uses, "{{ unsigned unit{n}(unsigned); sum ^= unit{n}({n} + 7); }}")
-                .expect("text");
-            write!(objects, " unit{n}.o").expect("text");
-            sum ^= (0..n).fold(n + 7, |x, i| x.wrapping_mul(2_654_435_761).wrapping_add(i));
-        }
-        let main = format!(
-            "#include <stdio.h>\n\
-             int main(void) {{ unsigned sum = 0;\n{uses}printf(\"%u\\n\", sum); return 0; }}\n"
-        );
-        let rules = format!("CFLAGS = -O2\nprogram: {objects}\n\t$(CC) -o $@ $^\n");
-        fs::write(at.join("main.c"), main).expect("written");
-        fs::write(at.join("Makefile"), rules).expect("written");
-        Self { at: at.to_owned(), sum }
-    }
-
-    fn build(&self) {
-        run("make", &["-s", "-j4", "-C", text(&self.at)]);
-        self.check();
-    }
-
-    fn check(&self) {
-        let printed = run(text(&self.at.join("program")), &[] as &[&str]);
-        assert_eq!(printed.trim(), self.sum.to_string());
-    }
 }
 
 /// The sources that this program is built from, beside the device and on it.

@@ -1,23 +1,10 @@
 //! Compilers: large heaps that only grow, many short processes, and files that must not differ in
 //! a bit.
 
-use crate::common::{needs, skip};
+use crate::common::needs;
 use crate::job::{Job, check};
-use crate::needs::{ready, ready_for_long, sized, text};
+use crate::needs::{ready, sized};
 use crate::sources;
-
-#[test]
-fn gcc_compiles_sqlite() {
-    needs!(ready_for_long(&["gcc"]));
-    let source = match sources::sqlite() {
-        Ok(source) => source,
-        Err(reason) => return skip(reason),
-    };
-    check(|_| Job {
-        files: vec!["sqlite3.o"],
-        ..Job::new(&["gcc", "-O2", "-c", text(source), "-o", "sqlite3.o"])
-    });
-}
 
 /// Make, shells, compiler drivers, compilers, assemblers, a linker.
 #[test]

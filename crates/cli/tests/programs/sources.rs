@@ -1,60 +1,10 @@
-//! What compilers get to compile: one large file from a package, and generated ones.
+//! What compilers get to compile.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::LazyLock;
+use std::path::Path;
 
 use crate::needs::workload;
-
-/// A package whose only use here is that SQLite's source, in one file, is in it.
-const MANIFEST: &str = r#"
-[package]
-name = "source"
-version = "0.0.0"
-edition = "2021"
-
-[lib]
-path = "lib.rs"
-
-[dependencies]
-libsqlite3-sys = { version = "=0.35.0", features = ["bundled"] }
-
-[workspace]
-"#;
-
-/// Returns the path of SQLite's source, fetched by Cargo; an error says why there is none.
-pub(crate) fn sqlite() -> Result<&'static Path, &'static str> {
-    static SOURCE: LazyLock<Result<PathBuf, String>> = LazyLock::new(fetch);
-    match &*SOURCE {
-        Ok(path) => Ok(path),
-        Err(reason) => Err(reason),
-    }
-}
-
-fn fetch() -> Result<PathBuf, String> {
-    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let manifest = dir.path().join("Cargo.toml");
-    fs::write(&manifest, MANIFEST).map_err(|error| error.to_string())?;
-    fs::write(dir.path().join("lib.rs"), "").map_err(|error| error.to_string())?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(manifest);
-    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo does not get libsqlite3-sys: {}", said.trim()));
-    }
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let mut manifests = packages
-        .filter(|package| package["name"] == "libsqlite3-sys")
-        .filter_map(|package| package["manifest_path"].as_str());
-    let manifest = manifests.next().ok_or("no libsqlite3-sys in what cargo tells")?;
-    let source = Path::new(manifest).with_file_name("sqlite3").join("sqlite3.c");
-    source.is_file().then_some(source).ok_or_else(|| "no sqlite3.c in libsqlite3-sys".to_owned())
-}
 
 /// Writes a `Makefile` that makes `./project` of so many large objects.
 pub(crate) fn c_project(dir: &Path, objects: usize) {

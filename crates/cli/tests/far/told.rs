@@ -18,7 +18,7 @@ fn fails(disk: &Disk, pages: &str) {
 fn a_disk_says_once_that_its_server_is_gone_and_once_that_it_is_back() {
     zfold_testing::needs!(redis::ready());
     let (runtime, redis) = (tempdir().expect("a directory"), Server::start(&[]));
-    let line = ["--size", "64MiB", "--backing", &redis.place(), "--far-bandwidth", "64MiB"];
+    let line = ["--size", "64MiB", "--backing", &redis.place()];
     let disk = Disk::start(runtime.path(), &line);
     let mut client = disk.connect("");
     for page in 0..64 {

@@ -22,7 +22,6 @@ use crate::shared::figures::{formatted, in_table, rows};
 use crate::shared::table::{Row, size, table};
 use crate::watched::look::{Answer, Look};
 use crate::watched::rates::Rates;
-use crate::watched::rows::Key;
 
 /// Writes the statistics to stdout, repeatedly on request.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
@@ -69,13 +68,11 @@ fn repeat<T: DeserializeOwned>(
 
 /// Returns what `zfold stat` shows of one at a look, with its rates since an earlier one; `None` if
 /// it has ended.
-pub(crate) fn of_one(now: &Look, before: &Look, key: &Key) -> Option<String> {
-    let pid = key.pid;
-    if let Some(name) = &key.disk {
-        let (server, earlier) = (now.server(pid)?, before.server(pid));
-        let then = earlier.and_then(|earlier| earlier.what.disk(name));
-        let seconds = server.seconds_since(earlier);
-        return server.what.disk(name).map(|disk| of_disk(disk, then, seconds));
+pub(crate) fn of_one(now: &Look, before: &Look, pid: u32) -> Option<String> {
+    if let Some(server) = now.server(pid) {
+        let earlier = before.server(pid);
+        let then = earlier.map(|earlier| earlier.what.disk());
+        return Some(of_disk(server.what.disk(), then, server.seconds_since(earlier)));
     }
     let run = now.run(pid).map(|run| of_run(run, before.run(pid)));
     run.or_else(|| now.guests(pid).map(|server| server.what.text()))
@@ -124,11 +121,7 @@ fn of_run(said: &Answer<RunState>, earlier: Option<&Answer<RunState>>) -> String
 fn of_server(said: &Answer<Report>, earlier: Option<&Answer<Report>>) -> String {
     let (report, seconds) = (&said.what, said.seconds_since(earlier));
     let before = earlier.map(|earlier| &earlier.what);
-    let mut text = String::new();
-    for disk in &report.disks {
-        let before = before.and_then(|before| before.disk(&disk.name));
-        text += &of_disk(disk, before, seconds);
-    }
+    let mut text = of_disk(report.disk(), before.map(Report::disk), seconds);
     let rates = Rates::new(&report.nbd, before.map(|before| &before.nbd), seconds);
     table(&mut text, OF_NBD, &in_rows(OF_NBD, &report.nbd, rates));
     let (version, pid, up) = (clean(&report.version), report.pid, report.uptime_seconds);

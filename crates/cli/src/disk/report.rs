@@ -23,14 +23,15 @@ pub(crate) struct Report {
     /// The NBD frontend.
     #[serde(with = "in_state")]
     pub(crate) nbd: NbdStats,
-    /// The device.
-    pub(crate) disks: Vec<DiskReport>,
+    /// The device; JSON has a list.
+    pub(crate) disks: [DiskReport; 1],
 }
 
 impl Report {
-    /// Returns the device of this name.
-    pub(crate) fn disk(&self, name: &str) -> Option<&DiskReport> {
-        self.disks.iter().find(|disk| disk.name == name)
+    /// Returns the device.
+    pub(crate) fn disk(&self) -> &DiskReport {
+        let [disk] = &self.disks;
+        disk
     }
 }
 

@@ -53,7 +53,7 @@ impl Server {
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             nbd: self.frontends.nbd_stats(),
-            disks: vec![DiskReport::of(&self.device, self.frontends.addresses().to_vec())],
+            disks: [DiskReport::of(&self.device, self.frontends.addresses().to_vec())],
         }
     }
 

@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::watched::look::Look;
 use crate::watched::machine::Machine;
-use crate::watched::rows::{COLUMNS, Key, Row, rows};
+use crate::watched::rows::{COLUMNS, Row, rows};
 use crate::watched::seen::Seen;
 
 /// Looks that are remembered: as many as the widest terminal shows.
@@ -47,9 +47,9 @@ pub(super) struct App {
     /// The column by which rows are ordered, and whether the least comes first.
     pub(super) order: usize,
     ascending: bool,
-    chosen: Option<Key>,
+    chosen: Option<u32>,
     /// The bytes that each had resident at the last looks, the oldest first.
-    past: HashMap<Key, VecDeque<u64>>,
+    past: HashMap<u32, VecDeque<u64>>,
 }
 
 impl Default for App {
@@ -76,9 +76,9 @@ impl App {
         self.machine = machine;
         self.before = replace(&mut self.now, now);
         self.rows = rows(&Seen::new(&self.now, &self.before));
-        self.past.retain(|key, _| self.rows.iter().any(|one| one.key == *key));
+        self.past.retain(|pid, _| self.rows.iter().any(|one| one.pid == *pid));
         for one in &self.rows {
-            let past = self.past.entry(one.key.clone()).or_default();
+            let past = self.past.entry(one.pid).or_default();
             if past.len() == PAST {
                 past.pop_front();
             }
@@ -101,14 +101,14 @@ impl App {
             let by = column.order(a).total_cmp(&column.order(b));
             let by = if self.ascending { by } else { by.reverse() };
             // So that equal ones stay where they are.
-            by.then(a.key.pid.cmp(&b.key.pid)).then_with(|| a.name.cmp(&b.name))
+            by.then(a.pid.cmp(&b.pid))
         });
     }
 
     /// Returns the place of the chosen one.
     pub(super) fn place(&self) -> Option<usize> {
-        let chosen = self.chosen.as_ref()?;
-        self.rows.iter().position(|one| one.key == *chosen)
+        let chosen = self.chosen?;
+        self.rows.iter().position(|one| one.pid == chosen)
     }
 
     /// Returns the chosen one.
@@ -119,12 +119,12 @@ impl App {
     /// Chooses the one at a place, or the last.
     pub(super) fn choose(&mut self, place: usize) {
         let place = place.min(self.rows.len().saturating_sub(1));
-        self.chosen = self.rows.get(place).map(|one| one.key.clone());
+        self.chosen = self.rows.get(place).map(|one| one.pid);
     }
 
     /// Returns the bytes that the chosen one had resident.
     pub(super) fn past(&self) -> Option<&VecDeque<u64>> {
-        self.past.get(self.chosen.as_ref()?)
+        self.past.get(&self.chosen?)
     }
 
     /// Carries out a key's action, and returns the one that is to be done outside.
@@ -202,17 +202,17 @@ pub(super) mod tests {
         };
         let mut disk = DiskReport { name: "a".to_owned(), ..DiskReport::default() };
         disk.held.mem_used_total = 1 << 20;
-        let server = Report { pid: 3, disks: vec![disk], ..Report::default() };
+        let server = Report { pid: 3, disks: [disk], ..Report::default() };
         let servers = vec![Answer { at, what: server }];
         Look { runs: runs.iter().map(run).collect(), servers, guests: Vec::new() }
     }
 
     fn pids(app: &App) -> Vec<u32> {
-        app.rows.iter().map(|one| one.key.pid).collect()
+        app.rows.iter().map(|one| one.pid).collect()
     }
 
     fn chosen(app: &App) -> Option<u32> {
-        app.chosen().map(|one| one.key.pid)
+        app.chosen().map(|one| one.pid)
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
     let [above, middle, past_area, below] = Layout::vertical(parts).areas(area);
     frame.render_widget(Paragraph::new(head).wrap(Wrap { trim: true }), above);
     let opened = app.opened.zip(app.chosen());
-    match opened.and_then(|(_, one)| stat::of_one(&app.now, &app.before, &one.key)) {
+    match opened.and_then(|(_, one)| stat::of_one(&app.now, &app.before, one.pid)) {
         Some(text) => {
             let last = text.lines().count().saturating_sub(middle.height.into()) as u16;
             let first = app.opened.unwrap_or(0).min(last);
@@ -90,7 +90,7 @@ fn past(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let [above, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let limit = chosen.limit.map(|bytes| format!(" of {}", short_size(bytes)));
     let resident = short_size(chosen.resident);
-    let title = format!("{} resident {resident}{}", chosen.key.pid, limit.unwrap_or_default());
+    let title = format!("{} resident {resident}{}", chosen.pid, limit.unwrap_or_default());
     frame.render_widget(Line::styled(title, BOLD), above);
     let shown: Vec<u64> = past.iter().rev().take(area.width.into()).rev().copied().collect();
     // The limit is the top of the curve, unless more than it was seen.

@@ -7,7 +7,8 @@ use crate::shared::table::{short_rate, short_size, time};
 /// A run, a disk or a guest server; figures that it does not have are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
-    pub(crate) key: Key,
+    /// It is the same at the next look.
+    pub(crate) pid: u32,
     /// The command of a run, which disk it is, or what guests there are, in one clean line.
     pub(crate) name: String,
     pub(crate) limit: Option<u64>,
@@ -30,14 +31,6 @@ pub(crate) struct Row {
     stays: Option<u64>,
 }
 
-/// Which one: it is the same at the next look.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) pid: u32,
-    /// The name of a disk; none of a run or a guest server.
-    pub(crate) disk: Option<String>,
-}
-
 /// Returns all as rows.
 pub(crate) fn rows(seen: &Seen) -> Vec<Row> {
     let disks = seen.disks.iter().map(Row::of_disk);
@@ -54,7 +47,7 @@ impl Row {
     fn of_run(run: &Run) -> Self {
         let (state, held) = (&run.state, &run.state.figures);
         Self {
-            key: Key { pid: state.pid, disk: None },
+            pid: state.pid,
             name: clean(&state.command),
             limit: Some(held.limit_bytes),
             resident: held.resident_bytes,
@@ -74,7 +67,7 @@ impl Row {
 
     fn of_disk(disk: &Disk) -> Self {
         Self {
-            key: Key { pid: disk.pid, disk: Some(disk.name.clone()) },
+            pid: disk.pid,
             name: clean(&format!("disk {}", disk.name)),
             limit: some(disk.limit_bytes),
             resident: disk.resident_bytes,
@@ -91,7 +84,7 @@ impl Row {
         let images = if server.images == 1 { "image" } else { "images" };
         let late = some(server.late).map(|late| format!(" ({late} wait)")).unwrap_or_default();
         Self {
-            key: Key { pid: server.pid, disk: None },
+            pid: server.pid,
             name: format!("guests: {} of {} {images}{late}", server.guests, server.images),
             limit: some(server.limit_bytes),
             resident: server.resident_bytes,
@@ -117,7 +110,7 @@ pub(crate) struct Column {
 
 /// All of them, from left to right.
 pub(crate) static COLUMNS: [Column; 14] = [
-    column("PID", 7, 0, |one| Some(f64::from(one.key.pid)), |pid| format!("{pid:.0}")),
+    column("PID", 7, 0, |one| Some(f64::from(one.pid)), |pid| format!("{pid:.0}")),
     column("LIMIT", 6, 2, |one| float(one.limit).or(Some(f64::INFINITY)), limit),
     column("RES", 6, 1, |one| float(Some(one.resident)), bytes),
     column("STORED", 6, 4, |one| float(Some(one.stored)), bytes),

@@ -9,7 +9,7 @@ use super::look::{Answer, Look};
 use super::rates::Rates;
 use crate::control::state::RunState;
 use crate::disk::figures::DiskFigures;
-use crate::disk::report::DiskReport;
+use crate::disk::report::Report;
 use crate::guest::report::GuestsReport;
 use crate::shared::far::FarReport;
 use crate::shared::figures::in_state;
@@ -26,18 +26,11 @@ impl Seen {
     /// Returns all of a look, with their rates since an earlier one.
     pub(crate) fn new(now: &Look, before: &Look) -> Self {
         let runs = now.runs.iter().map(|run| Run::new(run, before.run(run.what.pid)));
-        let mut disks = Vec::new();
-        for server in &now.servers {
-            let earlier = before.server(server.what.pid);
-            let seconds = server.seconds_since(earlier);
-            disks.extend(server.what.disks.iter().map(|disk| {
-                let earlier = earlier.and_then(|earlier| earlier.what.disk(&disk.name));
-                Disk::new(server.what.pid, disk, earlier, seconds)
-            }));
-        }
+        let disks =
+            now.servers.iter().map(|server| Disk::new(server, before.server(server.what.pid)));
         let guests =
             now.guests.iter().map(|server| Guests::new(server, before.guests(server.what.pid)));
-        Self { runs: runs.collect(), disks, guests: guests.collect() }
+        Self { runs: runs.collect(), disks: disks.collect(), guests: guests.collect() }
     }
 }
 
@@ -71,7 +64,7 @@ impl Run {
     }
 }
 
-/// A device of a server.
+/// A disk.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Disk {
     pub(crate) pid: u32,
@@ -96,10 +89,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    fn new(pid: u32, now: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> Self {
-        let held = &now.held;
+    fn new(said: &Answer<Report>, earlier: Option<&Answer<Report>>) -> Self {
+        let (now, before) = (said.what.disk(), earlier.map(|earlier| earlier.what.disk()));
+        let (held, seconds) = (&now.held, said.seconds_since(earlier));
         Self {
-            pid,
+            pid: said.what.pid,
             name: now.name.clone(),
             limit_bytes: held.mem_limit,
             resident_bytes: held.mem_used_total,

@@ -72,7 +72,8 @@ impl FromStr for Setting {
             "idle_after" if value == "0" => (Some(Self::IdleAfter(None)), ""),
             "idle_after" => {
                 let after = value.parse().ok().map(|Interval(after)| after);
-                (after.map(|after| Self::IdleAfter(Some(after))), "such as 10min, or 0")
+                let after = after.map(|after: Duration| (!after.is_zero()).then_some(after));
+                (after.map(Self::IdleAfter), "such as 10min, or 0")
             }
             _ => {
                 let names = KNOBS.join(", ");
@@ -142,10 +143,12 @@ mod tests {
             ("writeback_limit_enable=Y", "writeback_limit_enable", 1),
             ("shrinker_enabled=on", "shrinker_enabled", 1),
             ("idle_after=1min", "idle_after", 60),
+            ("idle_after=0s", "idle_after", 0),
             ("idle_after=0", "idle_after", 0),
         ] {
             text.parse::<Setting>().expect(text).apply(&mut knobs);
             assert!(knobs.shown().any(|is| is == (name, shown)), "{text}: {knobs:?}");
+            assert!(shown != 0 || knobs.idle_after.is_none(), "{text}: {knobs:?}");
         }
         for name in KNOBS {
             let wrong = format!("{name}=x");

@@ -97,7 +97,6 @@ impl Far {
 
     /// Writes whole units to the engine, in objects as long as it likes them (H1).
     pub(crate) fn write(&self, unit: u32, data: &[u8]) -> io::Result<()> {
-        self.refuse_absent()?;
         let until = self.until();
         let object_units = self.log().object_units();
         let mut unit = unit;
@@ -107,6 +106,7 @@ impl Far {
                 let what = "nothing is written to a backing that is closed";
                 return Err(io::Error::new(io::ErrorKind::NotConnected, what));
             }
+            self.refuse_absent()?;
             if !self.log().has_room() {
                 self.bell.ring();
                 return Err(full());

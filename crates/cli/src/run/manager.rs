@@ -250,7 +250,9 @@ impl Told<'_> {
                 ))
             }
             Event::Killed(pid, program) => {
-                if self.memory.kills() == self.kills {
+                // The group of attached processes is another one.
+                let is_program = self.program.process.get().is_some();
+                if !is_program || self.memory.kills() == self.kills {
                     return;
                 }
                 self.kills += 1;
@@ -358,13 +360,13 @@ fn listen(
     program: Arc<Program>,
 ) -> io::Result<()> {
     let listen = move || {
-        let process = *program.process.wait();
         for message in heard {
             let ToManager::Signal(signal) = message else { continue };
             program.told_to_end.fetch_or(signal == SIGTERM, Ordering::Relaxed);
             if take_signal(signal, GRACE) {
                 continue;
             }
+            let process = *program.process.wait();
             let has_ended = program.has_ended.lock();
             if !*has_ended {
                 tell(process, signal);

@@ -22,7 +22,7 @@ const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// Draws everything.
-pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
+pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let area = frame.area();
     let head = app.machine.parts().join("   ");
     // Lines end between words, so some room is left over.
@@ -35,11 +35,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
     ];
     let [above, middle, past_area, below] = Layout::vertical(parts).areas(area);
     frame.render_widget(Paragraph::new(head).wrap(Wrap { trim: true }), above);
-    let opened = app.opened.zip(app.chosen());
-    match opened.and_then(|(_, one)| stat::of_one(&app.now, &app.before, one.pid)) {
+    let opened = app.opened.and(app.chosen());
+    match opened.and_then(|one| stat::of_one(&app.now, &app.before, one.pid)) {
         Some(text) => {
             let last = text.lines().count().saturating_sub(middle.height.into()) as u16;
             let first = app.opened.unwrap_or(0).min(last);
+            // Keys move from what is shown.
+            app.opened = Some(first);
             frame.render_widget(Paragraph::new(text).scroll((first, 0)), middle);
         }
         None => list(frame, middle, app),
@@ -123,7 +125,7 @@ mod tests {
         app
     }
 
-    fn screen(app: &App, width: u16, height: u16) -> Vec<String> {
+    fn screen(app: &mut App, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
         terminal.draw(|frame| draw(frame, app)).expect("drawn");
         let buffer = terminal.backend().buffer().clone();
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn eighty_columns_show_what_matters() {
-        let lines = screen(&app(), 80, 24);
+        let lines = screen(&mut app(), 80, 24);
         let memory = "memory 8.00G   available 2.00G   pressure some 1.5% full 0.0%";
         assert_eq!(lines[0], format!("{memory}   zram none"));
         assert_eq!(lines[1], "zswap none");
@@ -153,10 +155,10 @@ mod tests {
 
     #[test]
     fn wide_screens_show_all_and_narrow_ones_the_most_important() {
-        let lines = screen(&app(), 200, 50);
+        let lines = screen(&mut app(), 200, 50);
         let last = " REFLT/S EVICT/S BACKING   REQ/S TOUCHED  STAYS COMMAND";
         assert!(lines[1].contains(last), "{lines:#?}");
-        let lines = screen(&app(), 20, 12);
+        let lines = screen(&mut app(), 20, 12);
         assert!(lines.contains(&"    PID    RES COMMAND".chars().take(20).collect()), "{lines:#?}");
         assert!(lines.iter().any(|line| line.starts_with("   4711  60.0M prog")), "{lines:#?}");
         assert_eq!(lines[..2], ["memory 8.00G", "available 2.00G"]);
@@ -167,7 +169,7 @@ mod tests {
         let mut apps = [App::default(), app(), app(), app()];
         apps[2].opened = Some(0);
         apps[3].opened = Some(u16::MAX);
-        for app in &apps {
+        for app in &mut apps {
             for (width, height) in
                 [(1, 1), (3, 2), (20, 6), (20, 24), (80, 24), (200, 60), (400, 3)]
             {
@@ -182,13 +184,14 @@ mod tests {
         for (place, part) in [(0, "4711: program 4711"), (2, "mem_used_total")] {
             app.choose(place);
             app.opened = Some(0);
-            let lines = screen(&app, 100, 60);
+            let lines = screen(&mut app, 100, 60);
             for part in [part, "/s", "resident"] {
                 assert!(lines.iter().any(|line| line.contains(part)), "{part:?}: {lines:#?}");
             }
             app.opened = Some(u16::MAX);
-            let lines = screen(&app, 100, 20);
+            let lines = screen(&mut app, 100, 20);
             assert!(lines.iter().any(|line| line.contains("/s")), "the end: {lines:#?}");
+            assert!(app.opened < Some(u16::MAX), "keys move from the end that is shown");
         }
     }
 }

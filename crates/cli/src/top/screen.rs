@@ -132,7 +132,7 @@ fn show(
             changed = true;
         }
         if changed {
-            terminal.draw(|frame| draw(frame, &app))?;
+            terminal.draw(|frame| draw(frame, &mut app))?;
         }
         // The library would for ever look for a key of a terminal that is gone.
         if !wait(pause)? {

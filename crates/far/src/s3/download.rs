@@ -30,6 +30,8 @@ impl<'a> Download<'a> {
 
     /// Fetches the next range.
     fn fetch(&mut self) -> io::Result<()> {
+        // There is memory for one range.
+        self.fetched = Cursor::default();
         let (from, end) = (self.at, self.found.size.min(self.at + self.len));
         let options = GetOptions {
             range: Some(GetRange::Bounded(from..end)),

@@ -104,7 +104,7 @@ impl Images {
                     return Err(damaged("two images overlap"));
                 }
                 image.own_pages = import::own_pages(&image);
-                image.state_hash = hash;
+                image.state_hash = hash.filter(|_| machine.is_some_and(Lengths::is_state));
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));

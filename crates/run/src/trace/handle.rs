@@ -16,14 +16,7 @@ impl Handle {
     }
 
     fn ask(&self, request: impl FnOnce(&mut Tracer<'_>) + Send + 'static) {
-        let mut requests = self.lock();
-        requests.waiting.push(Box::new(request));
-        if let Some(bell) = &requests.bell
-            && requests.waiting.len() == 1
-        {
-            // Fails only when the tracer ends, after which nothing more is asked.
-            let _ = pidfd_send_signal(bell, Signal::USR1);
-        }
+        self.lock().push(Box::new(request));
     }
 
     fn take(&self) -> Vec<Asked> {
@@ -40,6 +33,18 @@ impl Handle {
     }
 }
 
+impl Requests {
+    fn push(&mut self, request: Asked) {
+        self.waiting.push(request);
+        if let Some(bell) = &self.bell
+            && self.waiting.len() == 1
+        {
+            // Fails only when the tracer ends, after which nothing more is asked.
+            let _ = pidfd_send_signal(bell, Signal::USR1);
+        }
+    }
+}
+
 impl Tracer<'_> {
     pub(super) fn serve_requests(&mut self) {
         self.handle.take().into_iter().for_each(|request| request(self));
@@ -48,8 +53,9 @@ impl Tracer<'_> {
 
 impl Tracing for Handle {
     fn attach(&self, space: SpaceId) {
-        if self.lock().asks.ask(space, Instant::now()) {
-            self.ask(move |tracer| tracer.ask_for(space));
+        let mut requests = self.lock();
+        if requests.asks.ask(space, Instant::now()) {
+            requests.push(Box::new(move |tracer| tracer.ask_for(space)));
         }
     }
 

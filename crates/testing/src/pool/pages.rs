@@ -170,4 +170,10 @@ unsafe impl Reservation for SeenRange {
         // SAFETY: the caller's promise is handed on unchanged.
         unsafe { self.inner.release(offset, len) };
     }
+
+    unsafe fn release_all(&self, ranges: &[(usize, usize)]) {
+        ranges.iter().for_each(|_| (self.on_release)());
+        // SAFETY: the caller's promise is handed on unchanged.
+        unsafe { self.inner.release_all(ranges) };
+    }
 }

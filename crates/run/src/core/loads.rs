@@ -11,6 +11,7 @@ use zfold_uffd::page::pages_in;
 
 /// Bytes of the largest load.
 pub(crate) const LOADS_BYTES: usize = 64 << 10;
+
 /// Returns the most pages of a load.
 pub(crate) fn loads_max() -> usize {
     pages_in(LOADS_BYTES)
@@ -20,11 +21,18 @@ pub(crate) fn loads_max() -> usize {
 pub(crate) type Loads = Vec<(PageNo, Key)>;
 
 /// Returns the runs of neighbours among the loads that are `same`, by their positions.
-pub(crate) fn runs(loads: &Loads, is_same: impl Fn(PageNo, Key) -> bool) -> Vec<Range<usize>> {
-    let same = (0..loads.len()).filter(|&at| is_same(loads[at].0, loads[at].1));
-    let same: Vec<usize> = same.collect();
-    let goes_on = |a: &usize, b: &usize| *b == a + 1 && loads[*b].0 == loads[*a].0 + 1;
-    same.chunk_by(goes_on).map(|run| run[0]..run[run.len() - 1] + 1).collect()
+pub(crate) fn runs(
+    loads: &Loads,
+    is_same: impl Fn(PageNo, Key) -> bool,
+) -> impl Iterator<Item = Range<usize>> {
+    let is_same = move |at: usize| is_same(loads[at].0, loads[at].1);
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let start = (from..loads.len()).find(|&at| is_same(at))?;
+        let goes_on = |at: usize| loads[at].0 == loads[at - 1].0 + 1 && is_same(at);
+        from = (start + 1..loads.len()).find(|&at| !goes_on(at)).unwrap_or(loads.len());
+        Some(start..from)
+    })
 }
 
 /// Loads in progress, and keys that are no longer named: those that these loads may read
@@ -97,7 +105,7 @@ mod tests {
     fn runs_are_neighbours_that_are_the_same() {
         let loads: Loads = [3, 4, 5, 7, 8, 20].map(|page| (page, page as Key)).to_vec();
         let same = runs(&loads, |page, key| page as Key == key && page != 4);
-        assert_eq!(same, [0..1, 2..3, 3..5, 5..6]);
-        assert!(runs(&loads, |_, _| false).is_empty());
+        assert_eq!(same.collect::<Vec<_>>(), [0..1, 2..3, 3..5, 5..6]);
+        assert!(runs(&loads, |_, _| false).next().is_none());
     }
 }

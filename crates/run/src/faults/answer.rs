@@ -280,7 +280,7 @@ fn fill_loaded(
 ) -> Option<Outcome> {
     let Some(bytes) = bytes else { return Some(Outcome::Done) };
     let first = loads[0].0;
-    let run = space.still(loads).into_iter().find(|run| run.contains(&(page - first)))?;
+    let run = space.still(loads).find(|run| run.contains(&(page - first)))?;
     let mut pages = first + run.start..first + run.end;
     // Others may have taken the room since the load began.
     if pages.len() > shared.budget.room() {
@@ -315,8 +315,10 @@ fn bring_ahead(shared: &Shared, managed: &Managed, page: PageNo) {
             // Others may have taken the room since the load began.
             let has_room = loads.len() <= shared.budget.room();
             let Some(bytes) = bytes.filter(|_| has_room) else { return false };
+            // Now, when others have left: while the pages were read, room for copies may have come.
             let keeps = shared.cold.keeps(space.reach(page));
-            space.still(&loads).into_iter().all(|Range { start, end }| {
+            let runs: Vec<_> = space.still(&loads).collect();
+            runs.into_iter().all(|Range { start, end }| {
                 let bytes = &bytes[start * page_len()..end * page_len()];
                 fill_ahead(shared, access, space, loads[start].0, bytes, keeps)
             })

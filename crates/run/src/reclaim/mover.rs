@@ -172,12 +172,24 @@ impl Mover<'_> {
         true
     }
 
-    /// Pages in order as runs of neighbours, and where they are tried first.
+    /// Pages in order as runs of neighbours that go to one staging.
     fn jobs(&self, pages: &[PageNo]) -> Vec<Job> {
-        let jobs = runs(pages);
-        let into = self.protection.and_then(|may| self.helper.stagings.of(may | WRITE));
-        let Some(into) = into else { return jobs };
-        jobs.into_iter().map(|job| Job { into, looked_up: true, ..job }).collect()
+        let mut jobs = runs(pages);
+        if let Some(into) = self.protection.and_then(|may| self.helper.stagings.of(may | WRITE)) {
+            let known = |job| Job { into, looked_up: true, ..job };
+            return jobs.into_iter().map(known).collect();
+        }
+        if self.helper.stagings.has_learnt() {
+            let split = |job: Job| {
+                let parts = self.helper.stagings.split(&job.from);
+                parts.into_iter().map(move |(from, into)| {
+                    let at = job.at + (from.start - job.from.start);
+                    Job { from, at, into, ..job.clone() }
+                })
+            };
+            jobs = jobs.into_iter().flat_map(split).collect();
+        }
+        jobs
     }
 
     /// Moves pages, after emptying their stagings, except those `emptied` before. Returns the

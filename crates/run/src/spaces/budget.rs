@@ -466,6 +466,18 @@ mod tests {
     }
 
     #[test]
+    fn the_marks_follow_the_limit() {
+        let budget = Budget::new(256 << 20, true);
+        budget.change(0, (128 << 20) / page_len());
+        assert!(!budget.is_high() && budget.room() > 0);
+        budget.set_limit(64 << 20);
+        assert!(budget.is_high() && budget.is_near() && budget.excess() > (64 << 20) / page_len());
+        assert_eq!(budget.room(), 0);
+        budget.set_limit(256 << 20);
+        assert!(!budget.is_near() && budget.room() > 0);
+    }
+
+    #[test]
     fn small_limits_are_attached_at_once() {
         let budget = Budget::new(16 << 20, true);
         budget.change(0, 1);

@@ -105,9 +105,10 @@ struct Charged {
     seen: usize,
 }
 
-/// Returns the charges of closed ranges: copies are those that no other space is charged for.
+/// Returns the charges of closed ranges: copies are those that no other space is charged for, and
+/// pages that have left are charged to none.
 fn charges(space: &mut Space) -> Counts {
-    Counts { copied: space.own_copies(), ..space.counts() }
+    Counts { copied: space.own_copies(), cached: 0, stored: 0, ..space.counts() }
 }
 
 /// Takes a lock; a thread that panicked under it left the guarded state usable, or ended the tree.

@@ -2,15 +2,18 @@
 //! may have.
 //!
 //! Memory that can be read and written goes to the first one. Other memory is found from the
-//! mappings each time that a move is refused: the program may change a protection at any time,
-//! without a message.
+//! mappings when a move is refused, and corrected in the same way: the program may change a
+//! protection at any time, without a message.
 
 use std::io;
 use std::ops::Range;
 
-use crate::core::ranges::{Pages, bytes_of, common, pages_of};
+use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::sys::procmap::{self, READ, WRITE};
 use zfold_uffd::page::page_len;
+
+/// Most ranges that are known for a staging; beyond that all are forgotten.
+const LEARNT_MAX: usize = 1024;
 
 /// Why a page that was to be moved out was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub(crate) enum Stays {
 struct Staging {
     protection: u8,
     range: Range<usize>,
+    /// Memory of this protection, as far as known; none for the first.
+    learnt: Ranges,
 }
 
 /// The stagings of an address space, by number; 0 is for plain memory.
@@ -47,7 +52,7 @@ impl Stagings {
     pub(crate) fn new(pid: i32, plain: Range<usize>, others: Vec<(u8, Range<usize>)>) -> Self {
         let all = std::iter::once((READ | WRITE, plain))
             .chain(others)
-            .map(|(protection, range)| Staging { protection, range });
+            .map(|(protection, range)| Staging { protection, range, learnt: Ranges::default() });
         Self { pid, all: all.take(u8::BITS as usize).collect(), dirty: u8::MAX }
     }
 
@@ -76,6 +81,29 @@ impl Stagings {
         self.dirty |= of;
     }
 
+    /// Returns whether any memory other than plain is known.
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.all.iter().any(|staging| !staging.learnt.is_empty())
+    }
+
+    /// Cuts pages into parts that go to one staging each, in order, as far as is known.
+    pub(crate) fn split(&self, pages: &Pages) -> Vec<(Pages, usize)> {
+        let mut parts: Vec<(Pages, usize)> = Vec::new();
+        for page in pages.clone() {
+            let into = self.into(page);
+            match parts.last_mut() {
+                Some((part, of)) if *of == into => part.end += 1,
+                _ => parts.push((page..page + 1, into)),
+            }
+        }
+        parts
+    }
+
+    fn into(&self, page: PageNo) -> usize {
+        let knows = |staging: &Staging| staging.learnt.around(page).is_some();
+        self.all.iter().position(knows).unwrap_or(0)
+    }
+
     /// Returns where pages that a staging refused should go, from their mappings, in order. A
     /// message will report pages that are not mapped.
     ///
@@ -85,7 +113,7 @@ impl Stagings {
     /// # Cost
     /// That of [`procmap::touching`].
     pub(crate) fn look_up(
-        &self,
+        &mut self,
         pages: &Pages,
         refused: usize,
     ) -> io::Result<Vec<(Pages, Result<usize, Stays>)>> {
@@ -99,6 +127,7 @@ impl Stagings {
             }
             from = part.end;
             let into = self.of(vma.protection).filter(|_| vma.private);
+            self.learn(&mapping, into);
             let goes = into.filter(|&into| into != refused || part != *pages);
             parts.push((part, goes.ok_or(Stays::Fixed)));
         }
@@ -106,5 +135,18 @@ impl Stagings {
             parts.push((from..pages.end, Err(Stays::Again)));
         }
         Ok(parts)
+    }
+
+    fn learn(&mut self, pages: &Pages, into: Option<usize>) {
+        for (number, staging) in self.all.iter_mut().enumerate().skip(1) {
+            if into != Some(number) {
+                staging.learnt.remove(pages);
+                continue;
+            }
+            if staging.learnt.iter().count() > LEARNT_MAX {
+                staging.learnt = Ranges::default();
+            }
+            staging.learnt.insert(pages.clone());
+        }
     }
 }

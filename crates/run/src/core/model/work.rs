@@ -65,7 +65,7 @@ impl World {
         if !self.breaks_load {
             self.space.end_load(number);
         }
-        let runs = self.space.still(&loads);
+        let runs: Vec<_> = self.space.still(&loads).collect();
         let refuses = self.refuses();
         for at in runs.into_iter().flatten().filter(|_| !refuses) {
             let at_page = loads[at].0;

@@ -1,10 +1,9 @@
 //! Loads from the store, of pages for which a thread waits, and of pages ahead of these (S8).
 
+use std::ops::Range;
 use std::vec::Drain;
 
 use super::{PageNo, Pages, Space};
-use std::ops::Range;
-
 use crate::core::loads::{Loads, loads_max, runs};
 use crate::core::pages::{Key, Page};
 
@@ -31,17 +30,17 @@ impl Space {
 
     /// Returns the runs of neighbours among the loaded pages that are still in the store under
     /// these keys, by their positions.
-    pub(crate) fn still(&self, loads: &Loads) -> Vec<Range<usize>> {
+    pub(crate) fn still(&self, loads: &Loads) -> impl Iterator<Item = Range<usize>> {
         runs(loads, |page, key| self.table.get(page) == Page::Stored(key))
     }
 
     /// Returns the next pages of the sequence whose last fault was at `page`, up to `max`, that are
     /// in the store; none if the sequence should not read further ahead.
     pub(crate) fn ahead(&mut self, page: PageNo, max: usize) -> Loads {
-        let mut loads = Loads::default();
-        let Some((next, step, left)) = self.streams.ahead(page) else { return loads };
-        let mut steps = 0;
-        while steps < left && loads.len() < max.min(loads_max()) {
+        let Some((next, step, left)) = self.streams.ahead(page) else { return Loads::new() };
+        let most = max.min(loads_max());
+        let (mut loads, mut steps) = (Loads::with_capacity(most), 0);
+        while steps < left && loads.len() < most {
             let offset = step.checked_mul(steps.cast_signed());
             let at = offset.and_then(|offset| next.checked_add_signed(offset));
             let Some(at) = at else { break };

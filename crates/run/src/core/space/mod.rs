@@ -222,7 +222,10 @@ impl Space {
                     _ => None,
                 };
                 let run = run_around(page, &window(loads_max()), |at| key(at).is_some());
-                Answer::Stored(run.filter_map(|at| Some((at, key(at)?))).collect())
+                // At once, not as it grows: a thread waits.
+                let mut loads = Loads::with_capacity(run.len());
+                loads.extend(run.filter_map(|at| Some((at, key(at)?))));
+                Answer::Stored(loads)
             }
         }
     }
